@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from datetime import date
@@ -156,7 +157,7 @@ class Follower:
             return
         self._ended[name] = event.event_type_value
         report.seconds += self._now - self._began.get(name, self._now)
-        if event.is_step_failure and (why := _broken_by(event)) is not None:
+        if event.is_step_failure and (why := _broken_by(event, _file_of(name))) is not None:
             report.broken = why
             self._broke.add(name)
         self._on_step(name, "failed" if event.is_step_failure or name in self._broke else "end", 0)
@@ -189,25 +190,31 @@ def _number(value: object) -> float:
     return value if isinstance(value, int | float) else 0.0
 
 
-def _cause(error: Any) -> str:
-    """The innermost error of a step failure, in one line."""
+def _cause(error: Any, file: str) -> str:
+    """The innermost error of a step failure, in one line, with the line of the table's file where it was met there."""
     if error is None:
         return "failed without a message"
     # Dagster and Spark wrap what went wrong in what it stopped; people look for the innermost.
     while error.cause is not None:
         error = error.cause
-    return _first_line(error.message)
+    lines = re.findall(rf'/{re.escape(file)}", line (\d+)', "".join(error.stack))
+    return f"{file}:{lines[-1]}: {_first_line(error.message)}" if lines else _first_line(error.message)
 
 
 def _first_line(text: str) -> str:
     return next((line.strip() for line in text.splitlines() if line.strip()), "no message")
 
 
-def _broken_by(event: DagsterEvent) -> str | None:
+def _file_of(name: str) -> str:
+    """How the path of a table's file ends, in whichever package it is."""
+    return f"{name.replace('.', '/')}.py"
+
+
+def _broken_by(event: DagsterEvent, file: str) -> str | None:
     """What broke a step; None where it was interrupted, or failed for its days, whose checks say why."""
     data = event.step_failure_data
     told = data.user_failure_data
     kind = told.metadata.get("error") if told else None
     if data.error_source.name == "INTERRUPT" or (kind is not None and kind.value == "BadPartitionsError"):
         return None
-    return (told.description if told else None) or _cause(data.error)
+    return (told.description if told else None) or _cause(data.error, file)

@@ -27,7 +27,7 @@ from lakehouse.checks.metrics import DayMetrics
 from lakehouse.contracts import Table
 from lakehouse.contracts.clock import CLOCKS_CHECK
 from lakehouse.definitions import defs
-from lakehouse.orchestration.assets import _retried, build_asset
+from lakehouse.orchestration.assets import _retried, build_asset, without_values
 from lakehouse.orchestration.checks import check_specs, evaluations
 from lakehouse.orchestration.declared import code_reference, column_lineage, column_schema, report_link
 from lakehouse.orchestration.instance import DAGSTER_BACKFILL_TAG, opened_instance
@@ -267,6 +267,16 @@ def test_an_engine_error_tells_no_value_of_a_row() -> None:
     assert "example.com" not in told
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
+
+
+def test_an_engine_error_is_told_without_its_plan() -> None:
+    """Without it, a mistyped column ended in twenty lines of a plan that nobody had written like that."""
+    text = (
+        "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column with name `amuont` cannot be resolved. Did you mean `amount`? "
+        "SQLSTATE: 42703;\n'Aggregate [sum('amuont) AS total#1363]\n+- Union false, false"
+    )
+    told = without_values(PySparkException(text))
+    assert told == f"PySparkException: {text.partition(';')[0]}"
 
 
 @pytest.mark.parametrize("table", tables().values(), ids=lambda table: table.id)

@@ -7,6 +7,7 @@ from datetime import date
 import pytest
 from dagster import AssetCheckEvaluation, AssetCheckSeverity, AssetMaterialization, DagsterEvent, DagsterInstance
 from dagster._core.events import JobFailureData, RunFailureReason, StepMaterializationData, StepSuccessData
+from dagster._core.execution.plan.objects import ErrorSource, StepFailureData
 from dagster_shared.error import SerializableErrorInfo
 
 from lakehouse.catalog import tables
@@ -84,6 +85,25 @@ def test_what_broke_a_run_is_told_also_after_a_step(
     assert (error or "") in (run.error or "")
     assert bool(error) == bool(run.error)
     assert report.exit_code == (BROKEN if error else CHECKS_FAILED)
+
+
+@pytest.mark.parametrize(
+    ("file", "told"),
+    [
+        ("/shop/lake/silver/transactions.py", "silver/transactions.py:31: TypeError: 'Column' object is not callable"),
+        ("/shop/lake/build/work.py", "TypeError: 'Column' object is not callable"),
+    ],
+)
+def test_a_mistake_in_a_transform_is_told_with_its_line(file: str, told: str) -> None:
+    """Without it, who mistyped a method was told of an object that is not callable, and not where."""
+    stack = ['  File "/site/dagster.py", line 7, in run\n', f'  File "{file}", line 31, in transactions\n']
+    cause = SerializableErrorInfo("TypeError: 'Column' object is not callable\n", stack, "TypeError")
+    error = SerializableErrorInfo("Error occurred while executing op\n", stack[:1], "DagsterError", cause)
+    reports = {TABLE: TableOutcome(TABLE)}
+    follower = Follower(RunReport("r", Piece((TABLE,), DAYS[0], DAYS[0])), reports, tables(), lambda *_: None)
+    broke = StepFailureData(error, None, ErrorSource.USER_CODE_ERROR)
+    follower.see(DagsterEvent("STEP_FAILURE", "job", step_key="silver__transactions", event_specific_data=broke))
+    assert reports[TABLE].broken == told
 
 
 def test_what_a_crashed_run_had_built_is_not_skipped_by_the_one_in_its_place() -> None:
