@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lakehouse.build.lookback import Rewritten
 from lakehouse.commands.console import console, table
+from lakehouse.texts import counted
 
 
 def print_rewritten(found: Rewritten, verb: str) -> None:
@@ -17,7 +18,7 @@ def print_rewritten(found: Rewritten, verb: str) -> None:
         return
     rows = [("exactly the stale days", found.days, _size(found.bytes), 0)]
     rows += [
-        (f"a look-back of {each.look_back} days", each.days, _size(each.bytes), each.missed_days)
+        (f"a look-back of {counted(each.look_back, 'day')}", each.days, _size(each.bytes), each.missed_days)
         for each in found.beside
     ]
     columns = (verb, "days of tables", "size", "stale days missed")
