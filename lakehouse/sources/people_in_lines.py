@@ -7,11 +7,17 @@ import io
 import json
 import re
 from collections.abc import Iterable, Sequence
+from threading import Lock
 from typing import Any
 
 from lakehouse.contracts import Landing
 from lakehouse.sources.people import Person, canonical_address, canonical_id, parsed
 from lakehouse.transforms.addresses import addresses_in
+
+# Stands for a carriage return within a line, which Python's parser takes for an end of it and the engine does not. No
+# text that was decoded holds this character.
+_RETURN = "\udc0d"
+_LIMIT = Lock()  # on how long a field Python's parser takes: one number for the whole process
 
 
 class Lines:
@@ -67,10 +73,24 @@ class Lines:
         return self._cells(line.removeprefix("\ufeff"))
 
     def _cells(self, line: str) -> list[str]:
+        text = line.removesuffix("\r")
         try:
-            return next(csv.reader([line.removesuffix("\r")], delimiter=self.landing.separator), [])
-        except csv.Error:
-            return []
+            return self._split(text)
+        except csv.Error:  # too long a field, or a carriage return: both are nothing special to the reader
+            return self._split_as_read(text)
+
+    def _split(self, text: str) -> list[str]:
+        return next(csv.reader([text], delimiter=self.landing.separator), [])
+
+    def _split_as_read(self, text: str) -> list[str]:
+        with _LIMIT:
+            usual = csv.field_size_limit(max(len(text), csv.field_size_limit()))
+            try:
+                return [each.replace(_RETURN, "\r") for each in self._split(text.replace("\r", _RETURN))]
+            except csv.Error:
+                return []
+            finally:
+                csv.field_size_limit(usual)
 
     def _json_line(self, text: str, person: Person) -> str | None:
         row = _object(text)

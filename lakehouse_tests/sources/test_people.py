@@ -100,6 +100,17 @@ def test_lines_of_a_csv_file() -> None:
     assert RETAIL.without(left, ANN) == (left, 0, 0)
 
 
+@pytest.mark.parametrize(
+    "odd", ["x" * 140_000, "a\rb", '"a\rb"', "a\r"], ids=["long", "return", "quoted", "at the end"]
+)
+def test_a_csv_line_with_what_pythons_parser_refuses_is_read_as_the_reader_reads_it(odd: str) -> None:
+    """Without it, a forgotten person came back by such a line, and somebody else's went whole for a product's number."""
+    header = "InvoiceNo,StockCode,CustomerID,note\n"
+    theirs, others = f"1,2,17841.0,{odd}\n", f"1,17841,17850.0,{odd}\n"
+    assert set(RETAIL.people((header + theirs).encode())) == {("user", "17841"), ("user", "CustomerID")}
+    assert RETAIL.without((header + theirs + others).encode(), ANN) == ((header + others).encode(), 1, 0)
+
+
 def test_a_quoted_or_escaped_address_is_found_and_taken_out_alone() -> None:
     """Without it, an address that is written in an unusual way would outlive the erasure, or break its line."""
     odd = Person(None, frozenset({'"ann c"@example.com'}), others=frozenset({"amount"}))
