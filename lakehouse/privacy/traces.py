@@ -60,7 +60,7 @@ def names_person(
     except FileNotFoundError:
         return False
     if lines is not None:
-        return lines.without(content, person)[1:] != (0, 0)
+        return lines.name(content, person)
     # Any other file is read as text, line by line, and each line as JSON where it is.
     text = (content if others is None else others(content)).decode("utf-8", "replace")
     return person.may_be_in(text) and any(person.in_value(_of_rows(path, parsed(line))) for line in text.splitlines())

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from threading import Lock
 from typing import Any
 
 from lakehouse.contracts import Landing
+from lakehouse.contracts.landing import UTF_8
 from lakehouse.sources.people import Person, canonical_address, canonical_id, parsed
 from lakehouse.transforms.addresses import addresses_in
 
@@ -25,6 +29,7 @@ class Lines:
 
     def __init__(self, landing: Landing, person_columns: Sequence[str]) -> None:
         self.landing = landing
+        self.person_columns = person_columns
         self._columns = [name for name in person_columns if name in landing.columns]
 
     def without(self, content: bytes, person: Person) -> tuple[bytes, int, int]:
@@ -42,6 +47,34 @@ class Lines:
             changed += left is not None and left != line
             kept += [left] if left is not None else []
         return (b"\n".join(kept), gone, changed) if gone or changed else (content, 0, 0)
+
+    def name(self, content: bytes, person: Person) -> bool:
+        """Whether a file's content names the person: also where it is not read, or read as other text than it is."""
+        if self.without(content, person)[1:] != (0, 0):
+            return True
+        if self.landing.format == "csv" and self._in_first_line(self._text(content.split(b"\n", 1)[0]), person):
+            return True
+        other = self._as_utf_8(content)
+        return other is not None and _utf_8(self).without(other, person)[1:] != (0, 0)
+
+    def _in_first_line(self, text: str, person: Person) -> bool:
+        """Whether a CSV file without a header names the person in its first line, which is then one of its rows.
+
+        Where lines end with a carriage return, that line is the whole file. Names of columns are about nobody.
+        """
+        line = text.removesuffix("\r")
+        is_header = "\r" not in line and not {*self._header(line)}.isdisjoint(self.landing.columns)
+        return not is_header and person.in_text(line)
+
+    def _as_utf_8(self, content: bytes) -> bytes | None:
+        """A file's text where it is another one than it is read as: it is UTF-16, or UTF-8 against its landing."""
+        if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            return content.decode("utf-16", "replace").encode(errors="replace")
+        if self.landing.encoding != UTF_8 and not content.isascii():
+            with suppress(UnicodeDecodeError):
+                content.decode()
+                return content
+        return None
 
     def _line(self, line: bytes, header: Sequence[str] | None, person: Person) -> bytes | None:
         """A line without the person; the very bytes where they are not in it, None where the whole line goes."""
@@ -143,6 +176,11 @@ class Lines:
         row |= {name: person.out_of_value(value, name) for name, value in extra.items()}
         csv.writer(left, lineterminator="", delimiter=self.landing.separator).writerow(row.values())
         return left.getvalue()
+
+
+def _utf_8(lines: Lines) -> Lines:
+    """The same lines, of files in UTF-8."""
+    return Lines(replace(lines.landing, encoding=UTF_8), lines.person_columns)
 
 
 def _object(text: str) -> dict[str, Any] | None:

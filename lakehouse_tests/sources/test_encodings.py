@@ -129,6 +129,28 @@ def test_a_person_is_found_in_the_encoding_and_the_rest_stays_in_it(encoding: st
     assert {("user", who), ("user", "9"), ("user", who[1])} <= set(found.people(content))
 
 
+ROWS = "id,customer\n1,jörg7\n2,9\n"
+FILES = {
+    "utf-8": ROWS.encode(),
+    "utf-16": ROWS.encode("utf-16"),
+    "no header": ROWS.partition("\n")[2].encode("windows-1252"),
+    "carriage returns": ROWS.replace("\n", "\r").encode("windows-1252"),
+}
+
+
+@pytest.mark.parametrize("content", FILES.values(), ids=FILES)
+def test_a_person_is_found_in_a_file_that_is_not_read_as_it_was_meant(content: bytes) -> None:
+    """Without it, `forget` said that no file names the person any more, beside one that did, to be landed again."""
+    lines = Lines(Landing("tills", "csv", ("id", "customer"), encoding="windows-1252"), ("customer",))
+    assert lines.name(content, Person("jörg7"))
+    assert not lines.name(content, Person("jörg8"))
+
+
+def test_the_name_of_a_column_is_about_nobody() -> None:
+    lines = Lines(Landing("tills", "csv", ("id", "customer"), encoding="windows-1252"), ("customer",))
+    assert not lines.name(ROWS.encode("windows-1252"), Person("customer"))
+
+
 @pytest.mark.parametrize(
     ("kind", "encoding", "message"),
     [
