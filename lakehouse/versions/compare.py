@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from decimal import Decimal
 from operator import or_
 from typing import Any
 
@@ -13,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lakehouse.contracts import Table
+from lakehouse.contracts.figures import added
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.staged import UNSEEN
 from lakehouse.pairs import in_pairs
@@ -81,11 +83,13 @@ def compare(lake: Lake, candidate: Candidate, *, sample: int = 10) -> Comparison
     old, new = (_types(frame) for frame in frames)
     # Columns of one type on both sides are compared; the others are only named.
     names = [name for name in new if old.get(name) == new[name] and name not in OF_THE_RUN]
-    key = _key(table, names)
+    key = _key(table, [name for name in names if not _has_map(new[name])])
     others = [name for name in names if name not in key]
     numbers = [name for name in names if isinstance(new[name], T.NumericType)]
     # Groups a day, rounded up, so that there are enough of them for the sample wanted: each gives one row.
-    found = _grouped(frames, table, key, others, numbers, max(1, -(-sample // max(1, len(candidate.days)))))
+    found = _grouped(
+        frames, table, key, {n: new[n] for n in others}, numbers, max(1, -(-sample // max(1, len(candidate.days))))
+    )
     sums = _sums(found)
     return Comparison(
         days=candidate.days,
@@ -149,7 +153,7 @@ def _grouped(
     frames: Sequence[DataFrame],
     table: Table,
     key: Sequence[str],
-    others: Sequence[str],
+    others: Mapping[str, T.DataType],
     numbers: Sequence[str],
     most: int,
 ) -> list[Row]:
@@ -173,7 +177,10 @@ def _grouped(
 
     # Of a key that stands twice on one side and once on the other, one pair is compared, and one row is only there.
     both = F.least("_n_live", "_n_candidate")
-    differs = {n: (both > 0) & ~value("live", n).eqNullSafe(value("candidate", n)) for n in others}
+    differs = {
+        n: (both > 0) & ~_comparable(value("live", n), kind).eqNullSafe(_comparable(value("candidate", n), kind))
+        for n, kind in others.items()
+    }
     changed = in_pairs(or_, differs.values(), F.lit(False))
     differing = changed | (F.col("_n_live") != F.col("_n_candidate"))
     digest = F.xxhash64(*key)
@@ -197,7 +204,39 @@ def _grouped(
     return by_key.groupBy(day, F.pmod(digest, F.lit(most)).alias("group")).agg(*figures).collect()
 
 
-def _sample(table: Table, key: Sequence[str], others: Sequence[str], value: Any) -> Column:
+def _has_map(kind: T.DataType) -> bool:
+    match kind:
+        case T.MapType():
+            return True
+        case T.ArrayType():
+            return _has_map(kind.elementType)
+        case T.StructType():
+            return any(_has_map(each.dataType) for each in kind.fields)
+    return False
+
+
+def _comparable(value: Column, kind: T.DataType) -> Column:
+    """The value with its maps as sorted lists of entries: Spark compares no maps, whose entries have no order."""
+    if not _has_map(kind):
+        return value
+    match kind:
+        case T.MapType():
+            held = kind.valueType  # a key holds no map
+
+            def entry(each: Column) -> Column:
+                return F.struct(each["key"].alias("key"), _comparable(each["value"], held).alias("value"))
+
+            return F.array_sort(F.transform(F.map_entries(value), entry))
+        case T.ArrayType():
+            element = kind.elementType
+            return F.transform(value, lambda each: _comparable(each, element))
+        case T.StructType():
+            fields = [_comparable(value[each.name], each.dataType).alias(each.name) for each in kind.fields]
+            return F.when(value.isNotNull(), F.struct(*fields))
+    return value
+
+
+def _sample(table: Table, key: Sequence[str], others: Collection[str], value: Any) -> Column:
     shown = [name for name in [*key, *others] if name not in table.pii and name not in UNSEEN]
     sides = [
         F.when(F.col(f"_n_{side}") > 0, F.struct(*[value(side, name).alias(name) for name in shown])).alias(side)
@@ -222,7 +261,9 @@ def _metrics(found: Sequence[Row], name: str, number: bool) -> dict[str, Any]:
     for side in _SIDES:
         said[f"{side}_nulls"] = sum(row[f"nulls_{side}_{name}"] or 0 for row in found)
         if number:
-            said[f"{side}_sum"] = sum(row[f"sum_{side}_{name}"] or 0 for row in found)
+            totals = [each for row in found if (each := row[f"sum_{side}_{name}"]) is not None]
+            # Python's own sum of decimals rounds to 28 digits.
+            said[f"{side}_sum"] = added(totals) if any(isinstance(each, Decimal) for each in totals) else sum(totals)
     return said
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import pytest
 from pyspark.sql import types as T
 
 from lakehouse.contracts import Table
+from lakehouse.contracts.figures import EXACT
 from lakehouse.read.lake import Lake
 from lakehouse.versions.candidate import CandidateLake, open_candidate
 from lakehouse.versions.compare import Comparison, compare
@@ -22,7 +24,7 @@ MON, TUE, WED, _ = DAYS
 Rows = dict[date, list[dict[str, Any]]]
 
 
-def row(key: str, n: int | None, email: str = "t") -> dict[str, Any]:
+def row(key: str, n: Any, email: str = "t") -> dict[str, Any]:
     return {"id": key, "n": 0, "more": n, "token": email}
 
 
@@ -30,8 +32,16 @@ def row(key: str, n: int | None, email: str = "t") -> dict[str, Any]:
 def compared(lake: LakeFactory) -> Callable[[Rows, Rows], Comparison]:
     """Compares the rows of a live table with those of its candidate."""
 
-    def run(live: Rows, other: Rows, *, keyed: bool = True, sample: int = 10, numbers: int = 0) -> Comparison:
-        made: dict[str, Table] = tables(more=T.LongType(), numbers=numbers)
+    def run(
+        live: Rows,
+        other: Rows,
+        *,
+        keyed: bool = True,
+        sample: int = 10,
+        numbers: int = 0,
+        more: T.DataType = T.LongType(),  # noqa: B008 - it is never changed
+    ) -> Comparison:
+        made: dict[str, Table] = tables(more=more, numbers=numbers)
         table = made["silver.things"]
         if not keyed:
             object.__setattr__(table, "key", ())
@@ -104,6 +114,27 @@ def test_a_table_may_have_a_hundred_columns(compared: Callable[..., Comparison])
     found = compared({MON: [row("a", 1)]}, {MON: [row("a", 1) | {"number_99": 5}]}, numbers=100)
     assert (found.changed, found.columns) == (1, {"number_99": 1})
     assert list(found.sample[0])[:2] == ["id", "number_99"], "what differs stands before what is the same"
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_a_column_may_be_of_maps(compared: Callable[..., Comparison], keyed: bool) -> None:
+    """Without it, a table with such a column could not be compared at all."""
+    maps = T.ArrayType(T.StructType([T.StructField("m", T.MapType(T.StringType(), T.LongType()))]))
+    live = [{"m": {"x": 1, "y": 2}}, None]
+    same, other = [{"m": {"y": 2, "x": 1}}, None], [{"m": {"x": 1, "y": 3}}, None]
+    rows = [row("a", live), row("b", None), row("c", live)]
+    new = [row("a", same), row("b", None), row("c", other)]
+    found = compared({MON: rows}, {MON: new}, keyed=keyed, more=maps)
+    assert (found.only_live, found.only_candidate, found.changed, found.columns) == (0, 0, 1, {"more": 1})
+
+
+def test_sums_have_all_their_digits(compared: Callable[..., Comparison]) -> None:
+    """Without it, a difference in the last of 38 digits was none in the sums of both sides."""
+    large, small = Decimal("9999999999999999999999999999.01"), Decimal("0.02")
+    days = {MON: [row("a", large)], TUE: [row("b", small)]}
+    found = compared(days, {MON: [row("a", large)], TUE: [row("b", small * 2)]}, more=T.DecimalType(38, 2))
+    assert found.metrics["more"]["live_sum"] == EXACT.add(large, small)
+    assert found.metrics["more"]["candidate_sum"] == EXACT.add(large, small * 2)
 
 
 def test_a_comparison_is_not_planned_as_the_small_build_before_it(

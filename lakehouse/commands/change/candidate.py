@@ -205,7 +205,9 @@ def _say_next(contract: Table, found: Comparison, overtaken: Sequence[date]) -> 
 
 
 def _value(value: Any) -> str:
-    return f"{value['live']} → {value['candidate']}" if isinstance(value, dict) else str(value)
+    # A column of maps has dicts of its own.
+    differs = isinstance(value, dict) and value.keys() == {"live", "candidate"}
+    return f"{value['live']} → {value['candidate']}" if differs else str(value)
 
 
 def swap(
