@@ -220,8 +220,16 @@ def _opened(path: Path, patience: float = PATIENCE) -> sqlite3.Connection:
 def _names(value: Any, person: Person) -> bool:
     """Whether a cell names the person."""
     if isinstance(value, bytes):
-        return person.in_bytes(value)
+        return person.in_bytes(_inflated(value))
     return isinstance(value, str) and person.may_be_in(value) and person.in_value(value)
+
+
+def _inflated(value: bytes) -> bytes:
+    """What Dagster packed, such as its snapshots of jobs: packed, a short id is in it by chance, and no other is."""
+    try:
+        return zlib.decompress(value)
+    except zlib.error:
+        return value
 
 
 def _cells(database: sqlite3.Connection) -> Iterator[tuple[str, str, int, Any]]:

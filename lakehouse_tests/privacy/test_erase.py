@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
+import zlib
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from itertools import count
 from pathlib import Path
 
 import pandera.pyspark as pa
@@ -201,6 +203,21 @@ def test_no_word_of_a_configuration_or_of_dagster_is_struck_out(tmp_path: Path, 
         ((left,),) = database.execute("SELECT event FROM event_logs").fetchall()
     assert json.loads(left) | {"tags": {}} == told | {"description": f"asked for by {FORGOTTEN}, once", "tags": {}}
     assert (tmp_path / "dagster.yaml").read_text() == "run_retries:\n  enabled: true\n"
+
+
+def test_what_dagster_packed_is_unpacked_before_it_is_searched(tmp_path: Path) -> None:
+    """Without it, an erasure of a short id would never be done, since it is in packed bytes by chance; nor be true."""
+    u3, store = Person("u3"), tmp_path / "runs.db"
+    texts = (" ".join(str(n * n) for n in range(start, start + 500)).encode() for start in count())
+    by_chance = next(packed for text in texts if u3.in_bytes(packed := zlib.compress(text)))
+    with closing(sqlite3.connect(store)) as database:
+        database.execute("CREATE TABLE snapshots (body BLOB)")
+        database.execute("INSERT INTO snapshots VALUES (?)", (by_chance,))
+        database.commit()
+        assert not names_person(store, u3)
+        database.execute("INSERT INTO snapshots VALUES (?)", (zlib.compress(b"of user u3, " * 9),))
+        database.commit()
+    assert names_person(store, u3)
 
 
 def test_a_history_without_the_person_is_kept(sales: Lake) -> None:
