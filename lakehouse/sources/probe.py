@@ -91,8 +91,8 @@ def _probe(file: LandingFile, landing: Landing, optional: Collection[str], size_
             return Probe(file, 0, (), f"{file.path.name} has {number} {what}, at most {most}; split it")
     if landing.format != "csv":
         return Probe(file, seen.lines, (), None, seen.signs, seen.size)
-    if seen.first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return Probe(file, 0, (), f"{file.path.name} is UTF-16 text; land it as UTF-8")
+    if problem := _marked(seen.first, landing.encoding):
+        return Probe(file, 0, (), f"{file.path.name} {problem}")
     text = seen.first.split(b"\n", 1)[0].decode(landing.encoding, "replace").rstrip("\r").removeprefix(BYTE_ORDER_MARK)
     try:
         header = tuple(next(csv.reader(io.StringIO(text), delimiter=landing.separator), ()))
@@ -104,6 +104,15 @@ def _probe(file: LandingFile, landing: Landing, optional: Collection[str], size_
     doubt = _doubt(seen, landing.encoding)
     told = f"{file.path.name} {doubt}" if doubt else None
     return Probe(file, seen.lines - 1, header, None, seen.signs, seen.size, told)
+
+
+def _marked(first: bytes, encoding: str) -> str | None:
+    """Why a CSV file cannot be in an encoding: its byte order mark is of another one."""
+    if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return f"is UTF-16 text; land it as {encoding}"
+    if first.startswith(codecs.BOM_UTF8) and encoding != UTF_8:
+        return f"is UTF-8 by its first bytes; land it as {encoding}, or correct its Landing's encoding"
+    return None
 
 
 class _Text:

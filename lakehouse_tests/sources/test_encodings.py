@@ -97,7 +97,10 @@ def test_utf_8_where_another_one_is_expected_is_told(tmp_path: Path) -> None:
     landed(tmp_path, "new.csv", "a\né\n".encode())
     landed(tmp_path, "old.csv", "a\né\n".encode("windows-1252"))
     landed(tmp_path, "odd.csv", b"a\n\x81\n")
-    found = {name: each.doubt for name, each in probed(tmp_path, source).items()}
+    landed(tmp_path, "marked.csv", "a\né\n".encode("utf-8-sig"))
+    probes = probed(tmp_path, source)
+    assert (probes.pop("marked.csv").problem or "").startswith("marked.csv is UTF-8 by its first bytes; land it as wi")
+    found = {name: each.doubt for name, each in probes.items()}
     assert (found["ascii.csv"], found["old.csv"]) == (None, None)
     assert (found["odd.csv"] or "").startswith("odd.csv has bytes that are no windows-1252, which became U+FFFD")
     assert found["new.csv"] == (

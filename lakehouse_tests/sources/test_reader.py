@@ -210,7 +210,7 @@ def test_unreadable_files_are_named_with_the_reason(csvs: Read, jsons: Read) -> 
     assert "its first line has a carriage return within it; end lines with a line feed" in reasons["returns_alone"]
     assert "its first line has too long a field" in reasons["long_field"]
     assert "the file is empty" in reasons["empty"]
-    assert reasons["utf_16"].endswith("is UTF-16 text; land it as UTF-8")
+    assert reasons["utf_16"].endswith("is UTF-16 text; land it as utf-8")
     assert reasons["missing_column"].endswith("lacks the column(s) b; its header holds a and 1 unknown name(s)")
     assert "separated by semicolons; " in reasons["other_separator"]
     assert "names a column twice in its header: a" in reasons["twice"]
