@@ -14,7 +14,7 @@ from lakehouse.build.laps import Laps
 from lakehouse.build.late_only import late_only
 from lakehouse.build.result import FAILED, PUBLISHED, DayResult
 from lakehouse.build.stage import Staged
-from lakehouse.build.work import Work
+from lakehouse.build.work import Arrived, Work
 from lakehouse.checks.anomalies import Figures, SoFar
 from lakehouse.checks.audit import audit_day
 from lakehouse.checks.clocks import with_clocks
@@ -97,7 +97,7 @@ def audit(staged: Staged) -> Audited:
 def _figures(staged: Staged) -> dict[date, DayMetrics]:
     """By day, all that is counted, from footers, landed files and the log."""
     work = staged.work
-    base, arrived = work.base, work.arrived
+    base, arrived = work.base, work.arrived or Arrived()
     # Rows that are added leave a day with those that it has: it is judged by all of them.
     kept, before = (work.growth.kept, work.growth.duplicates) if work.growth else ((), {})
     files = [*kept, *staged.files]
@@ -107,13 +107,11 @@ def _figures(staged: Staged) -> dict[date, DayMetrics]:
     # Further figures are of the columns that came, then of the clocks: each adds to the day's and leaves the rest as it
     # is.
     metrics = with_fields(base.table, base.main.snapshot, files, metrics)
-    metrics = with_clocks(base.lake, base.table, files, arrived.lines if arrived else {}, metrics)
+    metrics = with_clocks(base.lake, base.table, files, arrived.lines, metrics)
     # Further days of an upsert hold rows that no input was asked for, so nothing was counted of them there.
     for day in work.days:
-        metrics[day] = replace(metrics[day], rows_in=work.rows_in(day))
-        if arrived:
-            problems, doubts = ([*found.get(day, ())] for found in (arrived.problems, arrived.doubts))
-            metrics[day] = replace(metrics[day], problems=problems, doubts=doubts)
+        problems, doubts = ([*found.get(day, ())] for found in (arrived.problems, arrived.doubts))
+        metrics[day] = replace(metrics[day], rows_in=work.rows_in(day), problems=problems, doubts=doubts)
     return metrics
 
 

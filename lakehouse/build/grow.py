@@ -139,7 +139,7 @@ def growth_of(base: Base, plan: Plan, days: Sequence[date]) -> Growth | None:
 def grown_rows(lake: Lake, plan: Plan, growth: Growth) -> DataFrame:
     """The rows to add to the days, with marks for those that repeat rows that are there, or on a neighbour."""
     table, days = plan.table, list(growth.days)
-    rows = table.rows_of(**plan.frames(lake, days, growth.added))
+    rows = table.transformed(**plan.frames(lake, days, growth.added))
     made = rows.withColumn(_SPOILT, F.lit(False))
     if table.key:
         near = with_neighbours(table, days) if plan.beside & set(days) else days
@@ -158,7 +158,7 @@ def _near(lake: Lake, plan: Plan, near: Sequence[date], growth: Growth, rows: Da
         older[name] = frozenset(f.path for day in near for f in by_day.get(day, ())) - growth.recent[name]
 
     def rows_of(files: Paths) -> DataFrame:
-        return table.rows_of(**plan.frames(lake, near, files))
+        return table.transformed(**plan.frames(lake, near, files))
 
     recent = with_places(table, rows, recent=True, added=True)
     if any(only_recent.values()):

@@ -53,7 +53,7 @@ def recomputed(
         quarantined: whether the rows that break a rule are wanted, or else the sound ones.
         rules: the row rules; None: the contract's.
     """
-    made = routed(table, table.rows_of(**frames), rules)
+    made = routed(table, table.transformed(**frames), rules)
     return rows_of(made.where(F.col(ROUTE) == (QUARANTINED if quarantined else VALID)))
 
 

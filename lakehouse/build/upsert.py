@@ -46,7 +46,7 @@ def upsert_frame(
     # A first build finds no key that lives elsewhere.
     stores = [store for store in stores if store.live.number]
     if not stores:
-        return table.rows_of(**{parameter: asked}), sorted(run)
+        return table.transformed(**{parameter: asked}), sorted(run)
 
     keys = list(table.key)
     # Of a column of the key that may be null, null is a value like any other: the transform makes one row of its rows.
@@ -60,16 +60,16 @@ def upsert_frame(
     marks = joined(living, F.broadcast(marked) if len(run) <= BROADCAST_DAYS else marked, keys, "left")
     if (old := _days_without_key(table, stores, living)) - run:
         whole = sorted(run | old | _days(living))
-        return table.rows_of(**{parameter: lake.read(source, whole, inputs)}), whole
+        return table.transformed(**{parameter: lake.read(source, whole, inputs)}), whole
     extra = sorted(_days(marks.where(F.col("_hit") | of_run)) - run)
     if not extra:
-        return table.rows_of(**{parameter: asked}), sorted(run)
+        return table.transformed(**{parameter: asked}), sorted(run)
 
     # Whose keys are computed anew, from all of their days; the rest of those days is carried over as it is. What was
     # hit beside these has keys that are touched.
     all_touched = touched.unionByName(living.where(of_run).select(*keys))
     elsewhere = joined(lake.read(source, extra, inputs), all_touched, keys, "left_semi")
-    recomputed = table.rows_of(**{parameter: asked.unionByName(elsewhere)})
+    recomputed = table.transformed(**{parameter: asked.unionByName(elsewhere)})
     carried = _carried(lake, table, stores, extra, all_touched)
     return recomputed.unionByName(only(carried, recomputed.columns)), sorted(run | set(extra))
 

@@ -152,7 +152,7 @@ def _from_landing(base: Base, plan: Plan, days: Sequence[date], run: Run) -> Wor
     if plan.table.privacy.tokens:
         keep_key_id(lake.settings)
     lines = read_lines(lake.spark, probes, landing, lake.settings.root, run.run_id, plan.table.code_version)
-    return Work(base, plan, days, run.run_id, plan.table.rows_of(**{parameter: lines}), arrived=arrived)
+    return Work(base, plan, days, run.run_id, plan.table.transformed(**{parameter: lines}), arrived=arrived)
 
 
 def _arrived(probes: Iterable[Probe], landing: Landing, days: Sequence[date]) -> Arrived:
@@ -204,8 +204,8 @@ def _rows(
 ) -> DataFrame:
     """The rows of some days, and marks for those that rows of other days come before (`beside`: what these read)."""
     if beside is not None:
-        return with_marks(table, _rows(table, frames, days), table.rows_of(**beside), days)
-    frame = table.rows_of(**frames)
+        return with_marks(table, _rows(table, frames, days), table.transformed(**beside), days)
+    frame = table.transformed(**frames)
     if table.reads_other_days:
         # A window also yields days beyond those asked for. A row without a day is a mistake, to be seen by the gate.
         frame = frame.where(in_days(table.day_column, days) | F.col(table.day_column).isNull())

@@ -284,7 +284,7 @@ class Table:
         """All that decides the rows, as it was when the table was declared."""
         return read_code(self.transform, self.model, self.reads)
 
-    def rows_of(self, **frames: DataFrame) -> DataFrame:
+    def transformed(self, **frames: DataFrame) -> DataFrame:
         """What the transform makes of its inputs.
 
         Args:

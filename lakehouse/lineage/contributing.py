@@ -81,7 +81,7 @@ class Maker:
             made.versions[each.table] = snapshot.version
             frames[name] = input_rows(self._lake, each, days, snapshot)
         # File and line name one input row for certain; a key names all rows that were put together by it.
-        if set(PLACE) <= set(table.rows_of(**frames).columns):
+        if set(PLACE) <= set(table.transformed(**frames).columns):
             self._pick_by_place(rows, frames, made)
         elif loosely:
             self._pick_loosely(rows, frames, made)
@@ -202,7 +202,7 @@ class Maker:
         key = table.key if table.unique_days else ident
         key_of = by_identity(key)
         types = {name: table.schema[name].dataType for name in key}
-        out = table.rows_of(**frames)
+        out = table.transformed(**frames)
         order = [name for name in table.keep_first_by if name in out.columns]
         columns = dict.fromkeys([*ident, *order, *PLACE])
         found = rows_of(matching(out, self._lake, types, {key_of(row) for row in rows}).select(*columns))

@@ -207,13 +207,13 @@ def differing_rows(lake: Lake, table: Table, day: date, limit: int = 20) -> list
     frames = {name: input_rows(lake, each, [day], lake.snapshot(each.table)) for name, each in table.upstream.items()}
     keys = list(table.key)
     origin = [F.col("_source_file"), F.col("_source_row")]
-    expected = table.rows_of(**frames).where(F.col(table.day_column) == F.lit(day))
+    expected = table.transformed(**frames).where(F.col(table.day_column) == F.lit(day))
     if table.unique_days:
         near = with_neighbours(table, [day])
         beside = {
             name: input_rows(lake, each, near, lake.snapshot(each.table)) for name, each in table.upstream.items()
         }
-        repeated = beaten(table, table.rows_of(**beside), [day]).select(*keys)
+        repeated = beaten(table, table.transformed(**beside), [day]).select(*keys)
         expected = joined(expected, repeated, keys, "left_anti")
     expected = expected.select(*keys, *origin)
     published = lake.read(table, [day], lake.snapshot(table.id)).select(*keys)

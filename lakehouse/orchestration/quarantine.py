@@ -91,21 +91,16 @@ def news(
 
     Rows are read only where it is needed: a stream asks every few seconds.
     """
-    figures = AssetObservation(quarantine_key(table), metadata=legible(_figures(table, depth)))
-    return observed(table, depth, days=days) if is_news(instance, figures) else None
-
-
-def is_news(instance: DagsterInstance, shown: AssetObservation) -> bool:
-    """Whether an observation shows another quarantine than the newest one; of one always empty, none is."""
-    records = instance.fetch_observations(shown.asset_key, limit=1).records
+    records = instance.fetch_observations(quarantine_key(table), limit=1).records
     before = records[0].asset_observation if records else None
-    return _counts(shown) != (_counts(before) if before else {})
+    told = {name: value.value for name, value in before.metadata.items()} if before else {}
+    is_news = _counts(legible(_figures(table, depth))) != _counts(told)
+    return observed(table, depth, days=days) if is_news else None
 
 
-def _counts(shown: AssetObservation) -> dict[str, object]:
+def _counts(told: Mapping[str, object]) -> dict[str, object]:
     """The rows of a quarantine, by rule and decided about; what is zero is left out, so that a new rule is no news."""
-    found = {name: value.value for name, value in shown.metadata.items()}
-    return {name: number for name, number in found.items() if number and (name in COUNTED or name.startswith("rows/"))}
+    return {name: number for name, number in told.items() if number and (name in COUNTED or name.startswith("rows/"))}
 
 
 def _figures(table: Table, depth: Depth) -> dict[str, Any]:

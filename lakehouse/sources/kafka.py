@@ -29,6 +29,7 @@ from lakehouse.sources.spans import Found, Part, Span, messages_in
 from lakehouse.transforms.columns import as_data, masked, may_hold_address, token_key, utc_timestamp
 
 if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
     from confluent_kafka.admin import AdminClient
 
 PATIENCE = 20  # seconds that brokers have to answer
@@ -82,7 +83,7 @@ class Brokers:
                     TopicCollection(list(self._topic.topics)), request_timeout=PATIENCE
                 )
                 asking.wait(asked.values())
-                if gone := [name for name, each in asked.items() if _is_unknown(each.exception())]:
+                if gone := [name for name, each in asked.items() if _is_unknown(_said_by(each.exception()))]:
                     raise self._no_topic(", ".join(gone))
                 told = {name: future.result() for name, future in asked.items()}
                 numbers = {name: [each.id for each in one.partitions] for name, one in told.items()}
@@ -194,8 +195,8 @@ class Brokers:
             asking.check()
         except RefusedError as refused:
             return self._kept_out(str(refused))
-        found = error.args[0] if error.args and isinstance(error.args[0], KafkaError) else None
-        if _is_unknown(error):
+        found = _said_by(error)
+        if _is_unknown(found):
             return self._no_topic(", ".join(self._topic.topics))
         down = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)  # noqa: SLF001  # their public names
         if found is None or found.retriable() or found.code() in down:
@@ -229,12 +230,17 @@ def arrived(rows: DataFrame, topic: Topic, begun: int) -> DataFrame:
     ).drop("_none")
 
 
-def _is_unknown(error: BaseException | None) -> bool:
-    """Whether the brokers do not know a topic."""
+def _said_by(error: BaseException | None) -> KafkaError | None:
+    """What the client says of an error of its own; None of another one, or of none."""
     from confluent_kafka import KafkaError
 
     found = error.args[0] if error is not None and error.args else None
-    return isinstance(found, KafkaError) and found.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+    return found if isinstance(found, KafkaError) else None
+
+
+def _is_unknown(found: KafkaError | None) -> bool:
+    """Whether the brokers do not know a topic."""
+    return found is not None and found.code() == found.UNKNOWN_TOPIC_OR_PART
 
 
 def _told_apart(restarts: Mapping[str, int]) -> Column:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import csv
 import io
 import json
@@ -16,6 +15,7 @@ from typing import Any
 from lakehouse.contracts import Landing
 from lakehouse.contracts.landing import UTF_8
 from lakehouse.sources.people import Person, canonical_address, canonical_id, parsed
+from lakehouse.sources.probe import BYTE_ORDER_MARK, UTF_16_MARKS
 from lakehouse.transforms.addresses import addresses_in
 
 # Stands for a carriage return within a line, which Python's parser takes for an end of it and the engine does not. No
@@ -68,7 +68,7 @@ class Lines:
 
     def _as_utf_8(self, content: bytes) -> bytes | None:
         """A file's text where it is another one than it is read as: it is UTF-16, or UTF-8 against its landing."""
-        if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        if content.startswith(UTF_16_MARKS):
             return content.decode("utf-16", "replace").encode(errors="replace")
         if self.landing.encoding != UTF_8 and not content.isascii():
             with suppress(UnicodeDecodeError):
@@ -103,7 +103,7 @@ class Lines:
         return content.decode(self.landing.encoding, "replace")
 
     def _header(self, line: str) -> list[str]:
-        return self._cells(line.removeprefix("\ufeff"))
+        return self._cells(line.removeprefix(BYTE_ORDER_MARK))
 
     def _cells(self, line: str) -> list[str]:
         text = line.removesuffix("\r")

@@ -25,6 +25,7 @@ from lakehouse.sources.landing import LandingFile
 from lakehouse.transforms.addresses import SIGNS, without_addresses
 
 BYTE_ORDER_MARK = "\ufeff"
+UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 LARGE = 8 << 20  # bytes uncompressed from which a file is read in pieces; the other way takes seven times its size
 MANY = 200_000  # lines from which it is, too: each takes a hundred bytes there, were it empty
 _CHUNK = 1 << 20
@@ -108,7 +109,7 @@ def _probe(file: LandingFile, landing: Landing, optional: Collection[str], size_
 
 def _marked(first: bytes, encoding: str) -> str | None:
     """Why a CSV file cannot be in an encoding: its byte order mark is of another one."""
-    if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    if first.startswith(UTF_16_MARKS):
         return f"is UTF-16 text; land it as {encoding}"
     if first.startswith(codecs.BOM_UTF8) and encoding != UTF_8:
         return f"is UTF-8 by its first bytes; land it as {encoding}, or correct its Landing's encoding"

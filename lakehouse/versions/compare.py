@@ -87,9 +87,8 @@ def compare(lake: Lake, candidate: Candidate, *, sample: int = 10) -> Comparison
     others = [name for name in names if name not in key]
     numbers = [name for name in names if isinstance(new[name], T.NumericType)]
     # Groups a day, rounded up, so that there are enough of them for the sample wanted: each gives one row.
-    found = _grouped(
-        frames, table, key, {n: new[n] for n in others}, numbers, max(1, -(-sample // max(1, len(candidate.days))))
-    )
+    most = max(1, -(-sample // max(1, len(candidate.days))))
+    found = _grouped(frames, table, key, {name: new[name] for name in others}, numbers, most)
     sums = _sums(found)
     return Comparison(
         days=candidate.days,
@@ -177,10 +176,7 @@ def _grouped(
 
     # Of a key that stands twice on one side and once on the other, one pair is compared, and one row is only there.
     both = F.least("_n_live", "_n_candidate")
-    differs = {
-        n: (both > 0) & ~_comparable(value("live", n), kind).eqNullSafe(_comparable(value("candidate", n), kind))
-        for n, kind in others.items()
-    }
+    differs = {n: (both > 0) & ~_is_same(value("live", n), value("candidate", n), others[n]) for n in others}
     changed = in_pairs(or_, differs.values(), F.lit(False))
     differing = changed | (F.col("_n_live") != F.col("_n_candidate"))
     digest = F.xxhash64(*key)
@@ -202,6 +198,10 @@ def _grouped(
                 figures.append(F.sum(total).alias(f"sum_{side}_{name}"))
     day = F.coalesce(value("candidate", table.day_column), value("live", table.day_column)).alias("day")
     return by_key.groupBy(day, F.pmod(digest, F.lit(most)).alias("group")).agg(*figures).collect()
+
+
+def _is_same(one: Column, other: Column, kind: T.DataType) -> Column:
+    return _comparable(one, kind).eqNullSafe(_comparable(other, kind))
 
 
 def _has_map(kind: T.DataType) -> bool:

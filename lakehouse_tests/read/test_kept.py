@@ -98,7 +98,7 @@ def test_a_table_that_was_kept_says_what_the_loaded_one_says(home: str) -> None:
     assert [said(each) for each in read] == [said(each) for each in loaded]
     public = {name for name in vars(Table) if not name.startswith("_")} | set(Table.__dataclass_fields__)
     assert (
-        public - {*SAID, "layer", "name", "rules", "model", "transform", "loaded", "changed_on_disk", "rows_of"}
+        public - {*SAID, "layer", "name", "rules", "model", "transform", "loaded", "changed_on_disk", "transformed"}
         == set()
     ), "new words of a table are compared too"
     assert [each.loaded() for each in read] == loaded
