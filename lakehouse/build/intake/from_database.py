@@ -220,7 +220,7 @@ def batch_rows(batch: DatabaseBatch) -> DataFrame:
             "_code_version": F.lit(base.table.code_version),
         }
     )
-    return base.table.transform(**{parameter: taken})
+    return base.table.transformed(**{parameter: taken})
 
 
 def _why_anew(before: Watermark | None, moment: Moment) -> str:

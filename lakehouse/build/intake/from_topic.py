@@ -145,9 +145,9 @@ class TopicBatch(Batch):
             }
         )
         if not self.poison:
-            return table.transform(**{parameter: taken})
+            return table.transformed(**{parameter: taken})
         apart = is_poison(self.poison)
-        sound = table.transform(**{parameter: taken.where(~apart)}).select(*table.columns)
+        sound = table.transformed(**{parameter: taken.where(~apart)}).select(*table.columns)
         return sound.unionByName(dead_rows(taken.where(apart), table, self.topic, self.poison))
 
     def failed(self, error: Exception) -> SourceError | None:

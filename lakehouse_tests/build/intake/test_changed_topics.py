@@ -13,7 +13,7 @@ from lakehouse.build.base import open_base
 from lakehouse.build.build import build
 from lakehouse.build.intake.from_topic import accept_loss
 from lakehouse.contracts import MessageModel
-from lakehouse.errors import SchemaMismatchError, SourceError
+from lakehouse.errors import ContractError, SchemaMismatchError, SourceError
 from lakehouse.quarantine.replay import discard
 from lakehouse.records.ledger import Wanted
 from lakehouse.records.quarantined import quarantined_rows
@@ -103,6 +103,17 @@ def test_who_takes_a_column_away_is_told_what_a_new_beginning_loses(taking: Taki
     with pytest.raises(SchemaMismatchError) as told:
         open_base(taking.lake, replace(fewer, inputs={}))
     assert "lost" not in str(told.value)
+
+
+def test_a_transform_without_return_takes_no_message(taking: Taking, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, the batch would be committed without rows, and its messages never be taken again."""
+    taking.kafka.send(taking.topic, [visit(1)])
+    with monkeypatch.context() as patch:
+        patch.setitem(vars(taking.bronze), "transform", lambda **_: None)
+        with pytest.raises(ContractError, match=r"^The transform of bronze\.visits: expected a DataFrame, got nothing"):
+            taking.take()
+    taking.take()
+    assert taking.taken() == ["v1"]
 
 
 def test_messages_that_retention_took_are_told(taking: Taking) -> None:

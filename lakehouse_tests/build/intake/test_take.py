@@ -26,7 +26,7 @@ from lakehouse.contracts import Table
 from lakehouse.days import micros_of
 from lakehouse.delta.commit import append_batch
 from lakehouse.delta.target import Commit
-from lakehouse.errors import PublishConflictError, SourceDownError, SourceError, UndoRefusedError
+from lakehouse.errors import ContractError, PublishConflictError, SourceDownError, SourceError, UndoRefusedError
 from lakehouse.read.targets import targets
 from lakehouse.records.erasures import Erasure, hmac_key, note
 from lakehouse.sources.people import person_hmac
@@ -110,6 +110,20 @@ def commit_lag(result: BuildResult) -> Outcome:
 def shop(server: Server) -> Shop:
     """A database of the test's own."""
     return server.shop()
+
+
+def test_a_transform_without_return_takes_no_row(
+    lake: LakeFactory, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, the batch would be committed without rows, and they never be taken again."""
+    taking = Taking(lake, shop)
+    shop.run("INSERT INTO orders VALUES ('o1', 'u', 's', 1, 'EUR', now(), now())")
+    with monkeypatch.context() as patch:
+        patch.setitem(vars(orders), "transform", lambda **_: None)
+        with pytest.raises(ContractError, match=r"^The transform of bronze\.orders: expected a DataFrame, got nothing"):
+            taking.take()
+    taking.take()
+    assert [order_id for order_id, *_ in taking.versions()] == ["o1"]
 
 
 @pytest.fixture
