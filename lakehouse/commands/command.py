@@ -94,7 +94,7 @@ def _unforeseen(error: Exception) -> typer.Exit:
     if told := _full_disk(error):
         say(f"Error: no space left on a disk ({told}). Free space, then run the same command again.")
         return typer.Exit(BROKEN)
-    if told := _silent_database(error):
+    if told := silent_database(error):
         say(
             f"Error: Dagster's database does not answer: {told}. Its address is in "
             f"{get_settings().dagster_home / 'dagster.yaml'}. Once it answers, run the same command again."
@@ -120,7 +120,7 @@ def _full_disk(error: Exception) -> str:
     return f"{free} MiB are free under {root}" if beside or is_full(error) else ""
 
 
-def _silent_database(error: BaseException) -> str:
+def silent_database(error: BaseException) -> str:
     """What a server that keeps Dagster's state says, or the way to it; empty where it is not to blame."""
     if (known := sys.modules.get("sqlalchemy.exc")) is None:
         return ""

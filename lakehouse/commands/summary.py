@@ -10,13 +10,15 @@ from rich.console import Console
 from rich.text import Text
 
 from lakehouse.build.stale import days_before_the_first
-from lakehouse.catalog import lake_without_engine, tables
+from lakehouse.catalog import lake_without_engine, landings, tables
 from lakehouse.commands.console import console, say, table
 from lakehouse.runs.reports import Report, TableOutcome
 from lakehouse.settings import Settings
+from lakehouse.sources.landing import never_read
 from lakehouse.texts import counted, days_text, program
 
 MOST_REASONS = 20
+MOST_FILES = 5
 
 
 def print_summary(report: Report, settings: Settings) -> None:
@@ -40,10 +42,23 @@ def print_summary(report: Report, settings: Settings) -> None:
     _reasons(report, settings)
 
 
-def say_days_before_the_first(settings: Settings) -> None:
-    """Say on standard error if rows have come for days before the lake's first one, which no run builds."""
+def say_what_no_run_builds(settings: Settings) -> None:
+    """Say on standard error if rows have come for days before the lake's first one, or files that no table reads."""
     if days := days_before_the_first(lake_without_engine(settings)):
         say(before_the_first(days, settings))
+    if strays := never_read(settings.root, landings().values()):
+        say(f"{files_never_read(strays)}. {what_to_do_with_strays(settings)}")
+
+
+def files_never_read(strays: Sequence[str]) -> str:
+    """Landed files that no pattern of a source fits, in words; by their paths in the landing zone."""
+    more = ", …" if len(strays) > MOST_FILES else ""
+    return f"{counted(len(strays), 'landed file')} that no table reads: {', '.join(strays[:MOST_FILES])}{more}"
+
+
+def what_to_do_with_strays(settings: Settings) -> str:
+    """The advice about them."""
+    return f"Call them as their source says (docs/how-to/land-your-files.md), or take them out of {settings.landing}."
 
 
 def before_the_first(days: Sequence[date], settings: Settings) -> str:

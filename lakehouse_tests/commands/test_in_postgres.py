@@ -15,6 +15,7 @@ from lakehouse.orchestration.in_postgres import EventLog
 from lakehouse.orchestration.instance import opened_instance
 from lakehouse.orchestration.metadata import asset_key
 from lakehouse.orchestration.state import prepare_dagster_home
+from lakehouse.servers.ports import free_port
 from lakehouse.settings import Settings, get_settings
 from lakehouse_tests.commands.conftest import BAD, FIRST, LAST, RANGE, land, run
 from lakehouse_tests.fixtures.postgres import Server
@@ -60,3 +61,10 @@ def test_a_lake_is_built_and_told_of(
         records: Any = instance.get_asset_records(list(keys.values()))
         shown = {each.asset_entry.asset_key for each in records if each.asset_entry.last_materialization_record}
     assert shown == set(keys.values())
+    doctor = {each["check"]: each for each in run(root, "doctor", "--no-engine", "--json").json}
+    assert (doctor["dagster"]["ok"], doctor["dagster"]["found"]) == (True, "2 runs on record")
+    monkeypatch.setenv("DAGSTER_DATABASE_URL", f"postgresql+psycopg2://nobody@127.0.0.1:{free_port()}/dagster")
+    doctor = {each["check"]: each for each in run(root, "doctor", "--no-engine", "--json").json}
+    assert not doctor["dagster"]["ok"]
+    assert "Connection refused" in doctor["dagster"]["found"]
+    assert "dagster.yaml" in doctor["dagster"]["fix"]

@@ -253,6 +253,7 @@ def test_the_doctor_finds_nothing_wrong(cli: Cli, monkeypatch: pytest.MonkeyPatc
             "privacy",
             "pii key",
             "port",
+            "dagster",
             "tidy",
             "landing",
             "lineage",
@@ -297,7 +298,7 @@ def test_the_doctor_says_which_tables_are_untidy(cli: Cli, root: Path) -> None:
     assert "lakehouse compact" in caught.value.fix
 
 
-def test_the_doctor_names_files_that_no_table_reads(cli: Cli, root: Path) -> None:
+def test_files_that_no_table_reads_are_named(cli: Cli, root: Path) -> None:
     """Without it, what a producer lands under a wrong name would be passed over, and nobody told."""
     for day in range(7):
         path = root / f"landing/online_retail/2026-3-{day + 1}.csv.gz"
@@ -306,9 +307,12 @@ def test_the_doctor_names_files_that_no_table_reads(cli: Cli, root: Path) -> Non
     said = cli("doctor", "--no-engine", "--json")
     found = findings(said)["landing"]
     assert (said.code, found["ok"]) == (1, False)
-    assert found["found"].startswith("7 files that no table reads: online_retail/2026-3-1.csv.gz, ")
+    assert found["found"].startswith("7 landed files that no table reads: online_retail/2026-3-1.csv.gz, ")
     assert found["found"].endswith("2026-3-5.csv.gz, …")
     assert "land-your-files.md" in found["fix"]
+    for told in (cli("status").err, cli("backfill", "--stale").err):
+        assert found["found"] in " ".join(told.split())
+        assert "land-your-files.md" in told
 
 
 def test_the_doctor_reads_a_wrong_setting(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from lakehouse.commands.console import (
     table,
 )
 from lakehouse.commands.progress import Terminal
-from lakehouse.commands.summary import print_summary, say_days_before_the_first
+from lakehouse.commands.summary import print_summary, say_what_no_run_builds
 from lakehouse.errors import UsageError
 from lakehouse.orchestration.chunks import Chunk, asked_for, one_by_one
 from lakehouse.orchestration.ended import unfinished_days
@@ -268,12 +268,12 @@ def _tell_stale(report: Report, written: Rewritten | None, settings: Settings, w
         print_json(report.as_json() | ({"rewritten": written.as_json()} if written else {}))
     elif not report.runs:
         say("Nothing to do: every day is published from the inputs and the code that are there now.")
-        say_days_before_the_first(settings)
+        say_what_no_run_builds(settings)
     else:
         print_summary(report, settings)
         if written and not report.interrupted:
             print_rewritten(written, "rewritten")
-        say_days_before_the_first(settings)
+        say_what_no_run_builds(settings)
 
 
 def _run(settings: Settings, chunks: Sequence[Chunk], way: _Way) -> None:
@@ -283,7 +283,7 @@ def _run(settings: Settings, chunks: Sequence[Chunk], way: _Way) -> None:
         print_json(report.as_json())
     else:
         print_summary(report, settings)
-        say_days_before_the_first(settings)
+        say_what_no_run_builds(settings)
     raise typer.Exit(report.exit_code)
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from lakehouse.catalog import tables
 from lakehouse.commands.command import LookingCommand, examples
 from lakehouse.commands.console import AsJson, Selection, console, print_json, say, table
-from lakehouse.commands.summary import say_days_before_the_first
+from lakehouse.commands.summary import say_what_no_run_builds
 from lakehouse.report.states import Status, table_states
 from lakehouse.runs.selection import landed_range, select_tables
 from lakehouse.settings import Settings, get_settings
@@ -79,7 +79,7 @@ def _print(found: Sequence[Status], settings: Settings) -> None:
         say(f"Re-run what is missing: {program()} backfill --failed-only")
     if any(each.failed_days for each in found):
         say(f"Where a file was landed again, build what it touches: {program()} backfill --stale")
-    say_days_before_the_first(settings)
+    say_what_no_run_builds(settings)
 
 
 def _remarks(each: Status) -> Iterator[str]:

@@ -22,11 +22,13 @@ from lakehouse.commands.operate.doctor_engine import works
 from lakehouse.commands.operate.doctor_remote import (
     ProblemError,
     answers,
+    dagster,
     databases,
     redis,
     topics,
     workers,
 )
+from lakehouse.commands.summary import files_never_read, what_to_do_with_strays
 from lakehouse.errors import CHECKS_FAILED, LakehouseError
 from lakehouse.online.address import has_redis
 from lakehouse.servers.ports import HERE, is_free
@@ -39,7 +41,6 @@ from lakehouse.store.disk import root_problem
 from lakehouse.texts import counted
 
 MIN_PYTHON = (3, 11)
-MOST_TOLD = 5  # names of files
 MANY_SMALL_FILES = 10_000  # more than a night or two of upkeep leave behind
 
 
@@ -126,6 +127,7 @@ def _needed(settings: Settings, *, engine: bool) -> Iterator[Finding]:
 
 def _of_lake(settings: Settings) -> Iterator[Finding]:
     """What stands in the tables, and the servers that they read and feed."""
+    yield _finding("dagster", partial(dagster, settings))
     yield _finding("tidy", partial(tidiness, settings))
     yield _finding("landing", partial(_landing, settings))
     yield _finding("lineage", _lineage)
@@ -181,11 +183,7 @@ def _landing(settings: Settings) -> str:
     from lakehouse.sources.landing import never_read
 
     if strays := never_read(settings.root, landings().values()):
-        more = ", …" if len(strays) > MOST_TOLD else ""
-        raise ProblemError(
-            f"{counted(len(strays), 'file')} that no table reads: {', '.join(strays[:MOST_TOLD])}{more}",
-            f"Call them as their source says (docs/how-to/land-your-files.md), or take them out of {settings.landing}.",
-        )
+        raise ProblemError(files_never_read(strays), what_to_do_with_strays(settings))
     return "every file is read by a table"
 
 

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import pyspark
 
+from lakehouse.commands.command import silent_database
 from lakehouse.errors import LakehouseError, SourceDownError
 from lakehouse.settings import Settings
 from lakehouse.spark.answering import SECONDS, SilentEngineError, addresses, answering
@@ -220,3 +221,24 @@ def redis(settings: Settings) -> str:
     except LakehouseError as error:
         raise ProblemError(str(error), f"Start it: lakehouse redis start; or correct {SETTING}.") from None
     return f"{shown(url)} answers"
+
+
+def dagster(settings: Settings) -> str:
+    """That Dagster's state can be read, which is in files unless somebody has named a database.
+
+    Raises:
+        ProblemError: it cannot.
+    """
+    home = settings.dagster_home
+    if not (home / "dagster.yaml").exists():
+        return "nothing was run yet"
+    from lakehouse.orchestration.instance import instance_to_read  # late: Dagster takes a second
+
+    try:
+        with instance_to_read(settings) as instance:
+            runs = instance.get_runs_count()
+    except Exception as error:  # noqa: BLE001  # whatever storage somebody has named fails in its own way
+        found = silent_database(error) or f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+        fix = f"Start the database, or correct what {home / 'dagster.yaml'} says of storages."
+        raise ProblemError(f"its state cannot be read: {found}", fix) from None
+    return f"{counted(runs, 'run')} on record"
