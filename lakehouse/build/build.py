@@ -18,8 +18,8 @@ from lakehouse.build.slices import Slicing
 from lakehouse.build.space import said_when_full
 from lakehouse.build.stage import stage
 from lakehouse.build.work import Run, Work, growing, make_work
-from lakehouse.checks.clocks import producer_days
 from lakehouse.checks.metrics import DayMetrics
+from lakehouse.checks.producers import producer_days
 from lakehouse.contracts import Table
 from lakehouse.read.lake import Lake
 from lakehouse.records.depth import depth_now

@@ -8,8 +8,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from lakehouse.checks.clocks import ProducerDay
 from lakehouse.checks.metrics import DayMetrics, Outcome
+from lakehouse.checks.producers import ProducerDay
 from lakehouse.contracts import Table
 from lakehouse.records.depth import Depth
 

@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime
 
 from lakehouse.build.plan import make_plan
 from lakehouse.checks.audit import check_names
-from lakehouse.checks.clocks import judge_clocks, producer_days
+from lakehouse.checks.producers import judge_clocks, producer_days
 from lakehouse.contracts import Table
 from lakehouse.contracts.clock import CLOCKS_CHECK
 from lakehouse.delta.transactions import day_transaction

@@ -1,18 +1,18 @@
-"""Whose clock is wrong, and by how much: measured for each producer and arrival day in the pass that publishes the day.
+"""What the rows of a day say of the clocks that dated them, by producer: measured in the pass that publishes the day.
 
 Nothing is queried for it. Of a landed table the partitions already part the rows that are dated off their arrival day,
 and the lines of each file are known; of a table with a `Clock`, the rows with impossible times are in quarantine, with
-their files. No clock is compared with another one here: a delay is never negative, so what is dated after its arrival
-is the proof, and how far after is the least that the clock is ahead (a one-way measurement; where a producer is only
-behind, delay and skew cannot be told apart, and both are lateness).
+where they came from. No clock is compared with another one here: a delay is never negative, so what is dated after its
+arrival is the proof, and how far after is the least that the clock is ahead (a one-way measurement; where a producer is
+only behind, delay and skew cannot be told apart, and both are lateness).
 """
 
 from __future__ import annotations
 
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -20,75 +20,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.checks.metrics import DayMetrics
-from lakehouse.checks.statistics import exceeds, percentile
+from lakehouse.checks.producers import lateness, producers
 from lakehouse.contracts import Clock, Table
 from lakehouse.days import end_of
 from lakehouse.delta.staged import FAILED_RULES, QUARANTINED, VALID, StagedFile
 from lakehouse.read.lake import Lake
-from lakehouse.records.history import latest_records
 from lakehouse.store import parquet
 
-WRONG = ("far_ahead", "too_old", "mixed_units", "number")  # rows by kind of impossible time
 _SOURCE = "_source_file"
-_DAY_SECONDS = 86_400
-
-Figures = Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class ProducerDay:
-    """One producer on one arrival day.
-
-    Figures by name, 0 where there are none:
-        rows: lines that arrived.
-        ahead: rows dated after their arrival, by at most a day; `ahead_p50` and `ahead_most` say by how many seconds.
-        late: rows of earlier days; `late_p50`, `late_p95` and `late_most` are days, over all rows.
-        wrong: rows in quarantine for an impossible time, by kind: `far_ahead` (more than a day; `far_ahead_p50` and
-            `far_ahead_most` seconds), `too_old`, `mixed_units`, `number`.
-    """
-
-    day: date
-    producer: str
-    figures: Figures
-
-    def __getitem__(self, name: str) -> int:
-        return self.figures.get(name, 0)
-
-    @property
-    def wrong(self) -> dict[str, int]:
-        """Rows with impossible times by kind, without zeros."""
-        return {kind: self.figures[kind] for kind in WRONG if self.figures.get(kind)}
-
-    def accused(self, clock: Clock) -> str:
-        """What is wrong with the producer's clock, in words; empty where nothing is, or its rows are not known."""
-        told: list[str] = []
-        if not self["rows"]:  # bronze was built before figures of producers were kept
-            return ""
-        if self["ahead_most"] > clock.ahead.total_seconds() and exceeds(self["ahead"], self["rows"], clock.max_wrong):
-            by = f"by {span(self['ahead_p50'])} (median) to {span(self['ahead_most'])}"
-            told.append(f"{self['ahead']} of {self['rows']} rows are ahead of their arrival {by}")
-        if exceeds(sum(self.wrong.values()), self["rows"], clock.max_wrong):
-            told += [f"{rows} of {self['rows']} rows {self._kind(kind)}" for kind, rows in self.wrong.items()]
-        return "; ".join(told)
-
-    def _kind(self, kind: str) -> str:
-        return {
-            "far_ahead": f"are ahead of their arrival by {span(self['far_ahead_p50'])} (median) or more",
-            "too_old": "are too old, as by a clock that was never set",
-            "mixed_units": "have seconds and milliseconds mixed up",
-            "number": "have a number in place of a time",
-        }[kind]
-
-
-def span(seconds: int) -> str:
-    """A time span for people."""
-    for size, name in ((365 * _DAY_SECONDS, "years"), (_DAY_SECONDS, "days"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {name}"
-    return f"{seconds} s"
-
-
-# ---- measured while a day is published ------------------------------------------------------------------------------
+_MICROS = pa.timestamp("us", "UTC")
 
 
 def with_clocks(
@@ -117,7 +57,7 @@ def with_clocks(
             found[day] = replace(m, clocks=_landed(table, day, off, lines.get(day, {})))
         elif table.clock and any(m.failures.get(rule.name) for rule in table.clock.rules):
             aside = [file for file in by_day[day] if file.route == QUARANTINED]
-            found[day] = replace(m, clocks=_impossible(table.clock, day, aside, _producers(lake)))
+            found[day] = replace(m, clocks=_impossible(table.clock, day, aside, producers(lake)))
     return found
 
 
@@ -150,13 +90,7 @@ def _landed(table: Table, day: date, off: Sequence[StagedFile], lines: Mapping[s
     for producer in sorted({*lines, *late, *ahead}):
         rows, over, days_late = lines.get(producer, 0), ahead[producer], late[producer]
         all_rows = days_late + Counter({0: max(0, rows - days_late.total())})
-        found[producer] = {
-            "rows": rows,
-            **_spread("ahead", over),
-            "late": days_late.total(),
-            **{f"late_p{share}": percentile(all_rows, share / 100) for share in (50, 95)},
-            "late_most": max(days_late, default=0),
-        }
+        found[producer] = {"rows": rows, **_spread("ahead", over), **lateness(all_rows)}
     return {producer: _without_zeros(figures) for producer, figures in found.items()}
 
 
@@ -176,14 +110,13 @@ def _impossible(
     """
     kinds: dict[str, Counter[str]] = defaultdict(Counter)
     ahead: dict[str, array[float]] = defaultdict(lambda: array("d"))
-    end = int(end_of(day).timestamp())
     for file in files:
-        for rules, path, micros in _broken(file.path, clock, day):
+        for rules, path, seconds in _broken(file.path, clock, day):
             kind = _kind_of(clock, rules)
             producer = producer_of(path)
             kinds[producer][kind] += 1
-            if kind == "far_ahead" and micros is not None:
-                ahead[producer].append(micros / 1e6 - end)
+            if kind == "far_ahead" and seconds is not None:
+                ahead[producer].append(seconds)
     return {
         producer: _without_zeros({**counted, **_spread("far_ahead", ahead[producer])})
         for producer, counted in sorted(kinds.items())
@@ -195,21 +128,26 @@ def _kind_of(clock: Clock, rules: Sequence[str]) -> str:
     return next(kind for rule, kind in named.items() if rule in rules)
 
 
-def _broken(path: Path, clock: Clock, day: date) -> Iterable[tuple[Sequence[str], str, int | None]]:
-    """The rows that arrived on a day and broke a rule on clocks: rules, file, and time in microseconds since 1970."""
+def _broken(path: Path, clock: Clock, day: date) -> Iterable[tuple[Sequence[str], str, float | None]]:
+    """The rows that arrived on a day and broke a rule on clocks: rules, file, and seconds from arrival to event."""
     names = pa.array([rule.name for rule in clock.rules])
+    end = pa.scalar(end_of(day), _MICROS)
     with parquet.opened(path) as data:
-        for batch in data.iter_batches(columns=[FAILED_RULES, _SOURCE, "_arrival_date", clock.column]):
+        # A kept file may be of before the moment was.
+        beside = [name for name in clock.beside if name in data.schema_arrow.names]
+        for batch in data.iter_batches(columns=[FAILED_RULES, _SOURCE, clock.column, *beside]):
             failed = batch.column(FAILED_RULES)
             hit = pc.is_in(pc.list_flatten(failed), names)
             rows = pc.unique(pc.filter(pc.list_parent_indices(failed), hit))
             some = batch.take(rows)
             some = some.filter(pc.equal(some.column("_arrival_date"), pa.scalar(day)))
+            known = clock.arrived_at in beside
+            arrived = pc.fill_null(some.column(clock.arrived_at).cast(_MICROS), end) if known else end
             # As numbers: Python has no year 0 and no year 10000.
-            moments = some.column(clock.column).cast(pa.timestamp("us", "UTC")).cast(pa.int64())
-            columns = some.column(FAILED_RULES), some.column(_SOURCE), moments
+            after = pc.subtract(some.column(clock.column).cast(_MICROS).cast(pa.int64()), arrived.cast(pa.int64()))
+            columns = some.column(FAILED_RULES), some.column(_SOURCE), after
             yield from (
-                (rules, file or "", micros)
+                (rules, file or "", None if micros is None else micros / 1e6)
                 for rules, file, micros in zip(*(c.to_pylist() for c in columns), strict=True)
             )
 
@@ -230,7 +168,7 @@ def _pairs(path: Path, column: str) -> Iterable[tuple[str, str]]:
 
 
 def _seconds_after(end: datetime, text: str) -> float:
-    """How far a time is after the end of its arrival day; 0 where Spark reads a text that Python does not."""
+    """How far the time of a landed row is after its arrival day; 0 where Spark reads a text that Python does not."""
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
@@ -247,63 +185,3 @@ def _spread(name: str, seconds: array[float]) -> dict[str, int]:
 
 def _without_zeros(figures: Mapping[str, int]) -> dict[str, int]:
     return {name: number for name, number in figures.items() if number}
-
-
-# ---- put together and judged ----------------------------------------------------------------------------------------
-
-
-def _producers(lake: Lake) -> Callable[[str], str]:
-    landings = {each.landing.source: each.landing for each in lake.tables.values() if each.landing}
-
-    def producer_of(path: str) -> str:
-        source = path.split("/")[1] if path.startswith("landing/") else ""
-        return landings[source].producer_of(path) if source in landings else source or "unknown"
-
-    return producer_of
-
-
-def producer_days(
-    lake: Lake, table: Table, days: Iterable[date] | None = None, built: Mapping[date, DayMetrics] | None = None
-) -> list[ProducerDay]:
-    """The producers of a table with a `Clock` by arrival day, from the figures that commits keep; reads no data.
-
-    Args:
-        lake: where the tables are.
-        table: the one with the clock; what its landed inputs keep is added.
-        days: arrival days; None: all.
-        built: figures of days that were built just now, published or not.
-    """
-    wanted = None if days is None else sorted(set(days))
-    root, merged = lake.settings.root, defaultdict[tuple[date, str], dict[str, int]](dict)
-    own = _kept_figures(root, table.id, wanted)
-    # What was built just now is not in the history yet, and may never be: a day that failed is judged too.
-    own |= {day: m.clocks for day, m in (built or {}).items()}
-    landed = [each.table for each in table.upstream.values() if lake.table(each.table).landing]
-    for by_day in (own, *(_kept_figures(root, name, wanted) for name in landed)):
-        for day, producers in by_day.items():
-            for producer, figures in producers.items():
-                merged[day, producer].update(figures)
-    return [ProducerDay(day, producer, figures) for (day, producer), figures in sorted(merged.items())]
-
-
-def _kept_figures(root: Path, name: str, days: Collection[date] | None) -> dict[date, Mapping[str, Figures]]:
-    """By day and producer, what the commits of a table say of clocks."""
-    found = latest_records(root, name, days, ["clocks"])
-    return {day: record.figures.get("clocks", {}) for day, record in found.items()}
-
-
-def judge_clocks(clock: Clock, found: Iterable[ProducerDay]) -> tuple[bool, str]:
-    """Whether no producer's clock is wrong, and in words whose is; the newest day of each producer is told."""
-    accused: dict[str, list[tuple[date, str]]] = defaultdict(list)
-    judged = 0
-    for each in found:
-        judged += 1
-        if text := each.accused(clock):
-            accused[each.producer].append((each.day, text))
-    if not accused:
-        return True, f"no clock of a producer is wrong ({judged} judged)" if judged else "no figures of producers yet"
-    told = [
-        f"the clock of {producer} is wrong on {len(days)} day(s), last {days[-1][0]}: {days[-1][1]}"
-        for producer, days in sorted(accused.items())
-    ]
-    return False, "; ".join(told)

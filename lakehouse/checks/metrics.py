@@ -51,7 +51,7 @@ class DayMetrics:
     `rows_in` is counted apart from the write (source lines, or the input table's log), None where a row of the
     output is not a row of the input. Of a landed table, `event_days` are rows by the day that downstream tables see
     them in, `unknown_fields` rows by field without a column, and `missed_columns` columns that are null throughout,
-    with the share of rows they used to be filled in. `clocks` are figures by producer (`lakehouse.checks.clocks`),
+    with the share of rows they used to be filled in. `clocks` are figures by producer (`lakehouse.checks.producers`),
     `figures` those of the business that the contract names.
     """
 

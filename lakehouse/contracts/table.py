@@ -244,8 +244,9 @@ class Table:
     @cached_property
     def beside(self) -> tuple[str, ...]:
         """Technical columns that the transform has to give beside these: by them rows come first, or are in time."""
-        in_time = self.clock is not None or (self.allowed_lateness is not None and self.landing is None)
-        wanted = [*self.keep_first_by, *(["_arrival_date"] if in_time else [])]
+        in_time = self.allowed_lateness is not None and self.landing is None
+        arrival = self.clock.beside if self.clock else ("_arrival_date",) if in_time else ()
+        wanted = [*self.keep_first_by, *arrival]
         return tuple(dict.fromkeys(name for name in wanted if name not in self.columns))
 
     @cached_property

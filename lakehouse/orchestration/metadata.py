@@ -18,7 +18,7 @@ from dagster import (
 
 from lakehouse.build.open_days import in_words, landed_by_now, open_until, still_open
 from lakehouse.build.result import FAILED, UNCHANGED, BuildResult, DayResult
-from lakehouse.checks.clocks import span
+from lakehouse.checks.producers import span
 from lakehouse.contracts import Table
 from lakehouse.read.lake import Lake
 from lakehouse.store import cells, parquet

@@ -29,9 +29,11 @@ def provenance() -> T.StructType:
 
 
 def quarantine_schema(table: Table) -> T.StructType:
-    """The contract's columns, every failed rule, and where the row came from."""
+    """The contract's columns, every failed rule, and where the row came from, and when where that is known."""
     own = set(table.columns)
-    extra = [f for f in provenance().fields if f.name not in own]
+    moment = table.clock.arrived_at if table.clock else ""
+    arrived = [T.StructField(moment, T.TimestampType())] if moment else []
+    extra = [f for f in (*provenance().fields, *arrived) if f.name not in own]
     return T.StructType([*table.schema.fields, T.StructField(FAILED_RULES, T.ArrayType(T.StringType())), *extra])
 
 
@@ -43,7 +45,7 @@ def targets(lake: Lake, table: Table) -> tuple[Target, Target | None]:
         table.partition_by,
         required=table.required,
         pii=table.pii,
-        extra_columns=[FAILED_RULES, *BESIDE, *provenance().names],
+        extra_columns=[*BESIDE, *quarantine_schema(table).names],
         description=table.description,
     )
     if not table.rules:

@@ -66,7 +66,7 @@ def schema() -> T.StructType:
             T.StructField(
                 "clocks",
                 T.MapType(text, numbers),
-                metadata={"comment": "By producer: rows, and how its clock is wrong (lakehouse.checks.clocks)"},
+                metadata={"comment": "By producer: rows, and how its clock is wrong (lakehouse.checks.producers)"},
             ),
             T.StructField("inputs", numbers, metadata={"comment": "Version read of each input"}),
             T.StructField(

@@ -87,7 +87,7 @@ class Transactions(pa.DataFrameModel):
     layout=Layout(slice_by=SliceBy(("event_id",))),
     owner="team:sales",
     grain="one event",
-    clock=Clock("event_time"),
+    clock=Clock("event_time", arrived_at="_arrived_at"),
     # Numbers of a closed month do not move by themselves; `lakehouse late apply` takes later rows in.
     allowed_lateness=timedelta(days=45),
     # The daily exports of nine months leave 1,800 rows.
@@ -110,7 +110,7 @@ class Transactions(pa.DataFrameModel):
 def transactions(online_retail: DataFrame, events: DataFrame, event_stream: DataFrame) -> DataFrame:
     """All sources in one form; every input row gives one output row. A web event is the same in a file or a message."""
     landed = _from_retail(online_retail).unionByName(_from_events(events))
-    return landed.unionByName(_from_events(event_stream, "_error"), allowMissingColumns=True)
+    return landed.unionByName(_from_events(event_stream, "_error", "_arrived_at"), allowMissingColumns=True)
 
 
 def _from_retail(lines: DataFrame) -> DataFrame:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import date, timedelta
 
 from lakehouse.build.result import FAILED, PUBLISHED, UNCHANGED, BuildResult, DayResult, merged
-from lakehouse.checks.clocks import ProducerDay
 from lakehouse.checks.metrics import DayMetrics, Outcome
+from lakehouse.checks.producers import ProducerDay
 from lakehouse_tests.fixtures.streaming import by_day, visits
 
 MON = date(2026, 3, 2)

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from lakehouse.build.build import build
 from lakehouse.catalog import tables
-from lakehouse.checks.clocks import ProducerDay, judge_clocks, producer_days, span, with_clocks
+from lakehouse.checks.clocks import with_clocks
 from lakehouse.checks.metrics import DayMetrics, measure
+from lakehouse.checks.producers import ProducerDay, judge_clocks, producer_days, span
 from lakehouse.contracts import Clock
 from lakehouse.lineage.reconcile import reconcile
 from lakehouse.read.lake import Lake

@@ -22,8 +22,8 @@ from lakehouse.build.result import PUBLISHED, UNCHANGED, BuildResult, DayResult
 from lakehouse.build.verdicts import JUDGED_AFTER, Verdict, table_verdicts
 from lakehouse.catalog import tables
 from lakehouse.checks.audit import audit_day, blocking_checks, check_names
-from lakehouse.checks.clocks import ProducerDay, judge_clocks
 from lakehouse.checks.metrics import DayMetrics
+from lakehouse.checks.producers import ProducerDay, judge_clocks
 from lakehouse.contracts import Table
 from lakehouse.contracts.clock import CLOCKS_CHECK
 from lakehouse.definitions import defs

@@ -1,7 +1,7 @@
 """silver.transactions: both sources in one form, and the rules that rows break."""
 
 import hashlib
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -11,8 +11,13 @@ from pyspark.sql import DataFrame, SparkSession
 from lakehouse.bronze.event_stream import event_stream
 from lakehouse.bronze.events import events
 from lakehouse.bronze.online_retail import online_retail
+from lakehouse.build.build import build as build_days
 from lakehouse.build.route import routed
+from lakehouse.checks.producers import judge_clocks, producer_days
+from lakehouse.contracts import Clock
 from lakehouse.silver.transactions import transactions
+from lakehouse_tests.conftest import LakeFactory
+from lakehouse_tests.fixtures.making import put
 
 DAY = date(2011, 1, 5)
 
@@ -167,8 +172,52 @@ def test_an_event_is_the_same_row_in_a_file_and_in_a_message(build: Any) -> None
     assert both["_copies"] == 2
 
 
+def test_a_message_is_held_to_the_moment_of_its_arrival(build: Any) -> None:
+    """As a line of a file is, a clock that is hours ahead would be published, all day but for its end."""
+    noon = datetime(2011, 1, 5, 12, tzinfo=UTC)
+    times = {"at the bound": "12:15:00Z", "beyond": "12:15:00.000001Z", "hours": "17:00:00Z", "landed": "17:00:00Z"}
+    rows = build(
+        messages=[
+            _event(event_id=name, event_time=f"2011-01-05T{time}", _arrived_at=None if name == "landed" else noon)
+            for name, time in times.items()
+        ]
+    )
+    failed = {row["event_id"]: row["_failed_rules"] for row in rows}
+    ahead = ["event_time_not_in_future"]
+    assert failed == {"at the bound": None, "beyond": ahead, "hours": ahead, "landed": None}
+    assert {row["_arrived_at"].replace(tzinfo=UTC) for row in rows if row["route"] == "quarantined"} == {noon}
+
+
 def test_a_message_that_is_no_row_is_set_aside(build: Any) -> None:
     """Without it, it would be told by what it lacks alone, or by nothing."""
     (row,) = build(messages=[{"_error": "not a JSON object", "_raw": "{"}])
     assert row["route"] == "quarantined"
     assert "message_readable" in row["_failed_rules"]
+
+
+def test_the_clock_behind_a_topic_is_named(lake: LakeFactory) -> None:
+    """Its rows would be set aside, and nobody told whose clock it is: messages have no files that name a producer."""
+    shop = lake(online_retail, events, event_stream, transactions)
+    noon, following = datetime(2011, 1, 5, 12, tzinfo=UTC), DAY + timedelta(days=1)
+
+    def message(n: int, ahead: timedelta, arrived: date = DAY) -> dict[str, Any]:
+        event = _event(event_id=f"{n}", event_time=(noon + ahead).isoformat())
+        came = {"_event_date": DAY, "_arrival_date": arrived, "_arrived_at": noon + (arrived - DAY)}
+        return event | came | {"_source_file": "topic/web-events/00", "_source_row": n}
+
+    put(shop, event_stream, DAY, [message(n, timedelta(hours=3 if n < 40 else 0)) for n in range(100)])
+    put(shop, event_stream, following, [message(n, timedelta(0), following) for n in range(100, 107)])
+    result = build_days(shop, transactions, [DAY, following], run_id="r")
+    assert {day: each.metrics.quarantined for day, each in result.days.items()} == {DAY: 40, following: 0}
+
+    days = {each.day: each for each in producer_days(shop, transactions)}
+    assert {each.producer for each in days.values()} == {"event_stream"}
+    assert (days[DAY]["rows"], days[DAY].wrong, days[DAY]["late"]) == (100, {"far_ahead": 40}, 0)
+    assert (days[DAY]["far_ahead_p50"], days[DAY]["far_ahead_most"]) == (3 * 3600, 3 * 3600)
+    assert [days[following][name] for name in ("rows", "late", "late_most")] == [7, 7, 1]
+    passed, told = judge_clocks(Clock("event_time"), result.producers)
+    assert not passed
+    assert told == (
+        f"the clock of event_stream is wrong on 1 day(s), last {DAY}: 40 of 100 rows are ahead of their arrival by 3 h "
+        "(median) or more"
+    )

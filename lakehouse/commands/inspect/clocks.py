@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from lakehouse.catalog import lake_without_engine
-from lakehouse.checks.clocks import ProducerDay, producer_days, span
+from lakehouse.checks.producers import ProducerDay, producer_days, span
 from lakehouse.commands.command import LookingCommand, examples
 from lakehouse.commands.console import AsJson, FromDay, ToDay, console, print_json, say, table
 from lakehouse.contracts import Clock
