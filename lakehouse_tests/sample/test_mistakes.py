@@ -316,7 +316,7 @@ RECORDED = {
     "bronze.online_retail": "ed2a15f1f15b",
     "bronze.orders": "4df535dc9970",
     "silver.order_status": "f70f157b61f5",
-    "silver.transactions": "986af5e54646",  # since prices of millions of digits are not read
+    "silver.transactions": "54e7cc3a673a",  # since messages are held to the moment of their arrival
     "silver.orders": "4f5e3fa983fa",
     "gold.daily_revenue": "abc92d872373",
     "gold.user_features": "f49e78c21d87",  # since it looks at orders before it spreads days
