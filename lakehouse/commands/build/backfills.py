@@ -82,7 +82,7 @@ def list_(*, as_json: AsJson = False) -> None:
     if not found:
         say(f"There is no backfill of the daemon yet. To start one: {program()} backfill --daemon --from … --to …")
         return
-    columns = ("backfill", "state", "started", "tables", "days", "partitions", "done", "failed")
+    columns = ("backfill", "state", "started", "tables", "days", "partitions", "done", "not built")
     rows = [
         (
             each["backfill_id"],
@@ -92,11 +92,11 @@ def list_(*, as_json: AsJson = False) -> None:
             days_text(each["days"], most=2),
             each["partitions"],
             each["done"],
-            each["failed"],
+            each["not_built"],
         )
         for each in found
     ]
-    console().print(table(columns, rows, right=("tables", "partitions", "done", "failed")))
+    console().print(table(columns, rows, right=("tables", "partitions", "done", "not built")))
     if not is_on and any(each["state"] == "running" for each in found):
         say(f"Dagster's daemon is off: what is running goes on once it is on ({program()} dev).")
 
@@ -217,7 +217,10 @@ def _unfinished(instance: DagsterInstance, backfill_id: str) -> PartitionBackfil
 
 
 def _brief(backfill: PartitionBackfill) -> dict[str, Any]:
-    """What the list says of a backfill; `done` and `failed` as of the daemon's last look, None of a job's."""
+    """What the list says of a backfill; `done` and `not_built` as of the daemon's last look, None of a job's.
+
+    Not built is what failed, what waited for it, and what was cancelled: Dagster counts them together.
+    """
     graph = asset_graph()
     target, data = target_of(backfill, graph), data_of(backfill, graph)
     return {
@@ -229,7 +232,7 @@ def _brief(backfill: PartitionBackfill) -> dict[str, Any]:
         "days": sorted(set().union(*target.values())),
         "partitions": sum(len(days) for days in target.values()),
         "done": data and data.materialized_subset.num_partitions_and_non_partitioned_assets,
-        "failed": data
+        "not_built": data
         and (data.failed_and_downstream_subset - data.materialized_subset).num_partitions_and_non_partitioned_assets,
     }
 
