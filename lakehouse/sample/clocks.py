@@ -67,15 +67,23 @@ def parse_producers(text: str) -> tuple[Producer, ...]:
 
 def redated(line: bytes, clock: str) -> bytes:
     """An event's line as a producer with that clock would have written it; a line without a time stays as it is."""
+    if not clock:
+        return line
+    if offset := _OFFSET.fullmatch(clock):
+        return moved(line, timedelta(seconds=int(f"{offset[1]}{offset[2]}") * _UNITS[offset[3]]))
+    return _rewritten(line, CLOCKS[clock])
 
-    def by_clock(found: re.Match[bytes]) -> bytes:
-        moment = datetime.fromisoformat(found[1].decode())
-        if offset := _OFFSET.fullmatch(clock):
-            seconds = int(f"{offset[1]}{offset[2]}") * _UNITS[offset[3]]
-            return b'"event_time":' + _text(moment + timedelta(seconds=seconds)).encode()
-        return b'"event_time":' + CLOCKS[clock](moment).encode()
+
+def moved(line: bytes, by: timedelta) -> bytes:
+    """An event's line with another time; a line without one stays as it is."""
+    return _rewritten(line, lambda moment: _text(moment + by))
+
+
+def _rewritten(line: bytes, write: Callable[[datetime], str]) -> bytes:
+    def written(found: re.Match[bytes]) -> bytes:
+        return b'"event_time":' + write(datetime.fromisoformat(found[1].decode())).encode()
 
     try:
-        return _TIME.sub(by_clock, line, count=1) if clock else line
+        return _TIME.sub(written, line, count=1)
     except (ValueError, OverflowError):  # no time, or one that no clock can move
         return line

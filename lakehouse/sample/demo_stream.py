@@ -29,7 +29,7 @@ from lakehouse.settings import Settings, get_settings
 from lakehouse.spark.warm import begin_early
 from lakehouse.texts import counted, program
 
-COUNT, SPEED, DAYS_BACK, PARTITIONS = 10_000, 500, 2, 3
+COUNT, SPEED, DAYS_BACK, PARTITIONS = 10_000, 500, 3, 3
 SEED = 10_007  # of another shop than that of `lakehouse demo`, whose files may hold the same days: no event is of both
 KILLED_AFTER = 1  # turns that took something
 ROOM = timedelta(days=31)  # before the first day; the sample sends no event later than that
@@ -86,7 +86,8 @@ def _keep_first_day(settings: Settings, first: date) -> None:
 
 
 def _produce(count: int, speed: int, seed: int, first: date) -> list[str]:
-    days = ["--from", str(first), "--rows", str(1 + count // (DAYS_BACK + 1))]
+    # Of whole days up to this one, moved by the time of day that it is.
+    days = ["--from", str(first), "--rows", str(1 + count // DAYS_BACK), "--up-to-now"]
     wrong = ["--duplicates", "0.02", "--lateness", "0.02", "--malformed", "0.002", "--faults", "default,late=0"]
     how = ["--topic", TOPIC, "--speed", f"{speed}/s", "--count", str(count), "--seed", str(seed)]
     return ["kafka", "produce", *how, *days, *wrong, "--json"]

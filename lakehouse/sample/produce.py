@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -18,12 +18,14 @@ from lakehouse.commands.build.land import FIRST_GENERATED_DAY
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, FromDay, ToDay, console, print_json, say
 from lakehouse.commands.operate import kafka
+from lakehouse.days import end_of
 from lakehouse.environment import source_setting
 from lakehouse.errors import UsageError
 from lakehouse.kafka.address import Address, address_of
 from lakehouse.kafka.broker import broker_of
 from lakehouse.kafka.sending import send
 from lakehouse.kafka.topics import ensure_topic
+from lakehouse.sample.clocks import moved
 from lakehouse.sample.disorder import Disorder, Tally, disordered, message_of, parse_duration, partition_of
 from lakehouse.sample.faults import Faults
 from lakehouse.sample.web_events import made_up_lines, retail_lines
@@ -89,6 +91,10 @@ def produce(  # noqa: PLR0913 - one option each
     rows: Annotated[
         int, typer.Option(min=1, help="Events a day, where they are made up.", rich_help_panel=SOURCE)
     ] = DAY_ROWS,
+    up_to_now: Annotated[
+        bool,
+        typer.Option("--up-to-now", help="Move made-up events so that the last one is now.", rich_help_panel=SOURCE),
+    ] = False,
     faults: Annotated[
         str, typer.Option(help="What is wrong in made-up events, as in `lakehouse land`.", rich_help_panel=SOURCE)
     ] = "none",
@@ -119,8 +125,10 @@ def produce(  # noqa: PLR0913 - one option each
     """
     pace = _pace(speed)
     disorder = Disorder(lateness, parse_duration(late_by), shuffle, duplicates, malformed, skew)
-    lines = _lines(source, first, last, shift=shift, made_up=(rows, faults, seed))
     limit = count if count is not None or source is not None else MADE_UP
+    lines = _lines(source, first, last, shift=shift, made_up=(rows, faults, seed))
+    if up_to_now:
+        lines = _up_to_now(lines, first, rows, source, limit)
     address = _named(broker) if broker else _own()
     number = ensure_topic(address, topic, partitions)
     tally = Tally()
@@ -153,6 +161,18 @@ def _lines(
             "Made-up events have no last day and no shift: say how many (--count), and where from (--from)."
         )
     return made_up_lines(first or FIRST_GENERATED_DAY, rows, seed, Faults.parse(faults))
+
+
+def _up_to_now(
+    lines: Iterator[bytes], first: date | None, rows: int, source: Path | None, limit: int | None
+) -> Iterator[bytes]:
+    """Made-up events as of the days that end now: none is ahead of its arrival but for what is wrong with it."""
+    if source is not None or limit is None:
+        raise UsageError("--up-to-now is for made-up events; exports are moved by --shift. Leave out one of them.")
+    # Whole days: the last event may have any time of its day.
+    end = end_of((first or FIRST_GENERATED_DAY) + timedelta(days=(limit - 1) // rows))
+    by = datetime.now(UTC) - end
+    return (moved(line, by) for line in lines)
 
 
 def _named(broker: str) -> Address:

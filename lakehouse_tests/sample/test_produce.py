@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from itertools import islice, pairwise
 from pathlib import Path
@@ -240,3 +240,21 @@ def test_the_same_seed_sends_the_same_to_each_partition(kafka: Kafka, exports: P
     assert len({each.partition for each in stored}) == 3
     told_wrong = produce(kafka, first, "--speed", "quickly")
     assert (told_wrong.returncode, "such as 1000/s" in told_wrong.stderr) == (2, True)
+    told_wrong = produce(kafka, first, "--up-to-now", *options)
+    assert (told_wrong.returncode, "moved by --shift" in told_wrong.stderr) == (2, True)
+
+
+@pytest.mark.slow
+def test_made_up_events_can_be_of_the_days_up_to_now(kafka: Kafka) -> None:
+    """Sent as if of the whole day that is on, most of them would be ahead of their arrival, and set aside."""
+    began = datetime.now(UTC)
+    done = produce(kafka, "up-to-now", "--from", "2011-03-01", "--rows", "40", "--count", "120", "--up-to-now")
+    assert done.returncode == 0, done.stderr
+    events = [json.loads(each.value or b"") for each in kafka.stored("up-to-now")]
+    times = sorted(datetime.fromisoformat(each["event_time"]) for each in events)
+    assert len(times) == 120
+    assert times[-1] < datetime.now(UTC)
+    assert began - times[0] < timedelta(days=3)
+    assert times[-1] - times[0] > timedelta(days=2)
+    plain = [json.loads(line) for line in islice(made_up_lines(date(2011, 3, 1), 40, 7), 120)]
+    assert {each["event_id"] for each in events} == {each["event_id"] for each in plain}
