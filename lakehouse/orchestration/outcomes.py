@@ -1,8 +1,9 @@
 """How runs ended, by table, kept beside the state of Dagster's event log: Dagster itself takes seconds to import.
 
 What is kept is used as long as the lake has the same days and nothing was written to the event log since, which holds
-all else that decides it: what runs were to build, what they built, and how they ended. Where a run is still on, where
-Dagster's state is in another database, and at the first look after each run, Dagster is asked. The kept file may be
+all else that decides it: what runs were to build, what they built, and how they ended. At the first look after that,
+the event log's file is read as it is: most often each day that a run was to build is built, and no more has to be
+known. Where one is not, and where Dagster's state is in another database, Dagster is asked. The kept file may be
 removed at any time.
 """
 
@@ -10,9 +11,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import sqlite3
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -30,6 +33,21 @@ EVENT_LOG = "event_log.db"
 # Nanoseconds. A file may be written twice within one tick of the clock that its times are of, and would look the same
 # after the second time.
 SETTLED_NS = 2 * 10**9
+
+_OUR_STORAGE = re.compile(  # as the `dagster.yaml` beside this file has it
+    r"^event_log_storage:\n +module: lakehouse\.orchestration\.state\n +class: EventLog$", re.MULTILINE
+)
+_A_DAY_LEFT = """
+    SELECT 1 FROM (
+        SELECT max(id) FILTER (WHERE dagster_event_type = 'ASSET_MATERIALIZATION_PLANNED') AS planned,
+               max(id) FILTER (WHERE dagster_event_type = 'ASSET_MATERIALIZATION') AS built
+        FROM event_logs
+        WHERE asset_key = :asset AND partition BETWEEN :first AND :last
+          AND dagster_event_type IN ('ASSET_MATERIALIZATION_PLANNED', 'ASSET_MATERIALIZATION')
+        GROUP BY partition
+    ) WHERE planned > coalesce(built, 0) LIMIT 1
+"""  # that a run was to build and has not built
+_ASSET = "SELECT last_materialization, wipe_timestamp FROM asset_keys WHERE asset_key = :asset"
 
 State = list[list[int] | None]
 
@@ -64,13 +82,17 @@ def outcomes(settings: Settings, tables: Sequence[str], *, settled_ns: int = SET
     kept = _read(settings.root, state)
     if kept is not None and kept.keys() >= set(tables):
         return {name: kept[name] for name in tables}
+    if (built := _all_built(settings, tables)) is not None:
+        if _is_to_be_kept(settings, state, settled_ns):
+            _write(settings.root, state, {**(kept or {}), **built})
+        return built
     from lakehouse.orchestration.event_log import BatchedSqliteEventLogStorage
     from lakehouse.orchestration.instance import instance_to_read
 
     with instance_to_read(settings) as instance:
         found, over = asked(instance, tables)
         ours = isinstance(instance.event_log_storage, BatchedSqliteEventLogStorage)
-    if ours and over and state == _state(settings) and _is_settled(state, settled_ns):
+    if ours and over and _is_to_be_kept(settings, state, settled_ns):
         _write(settings.root, state, {**(kept or {}), **found})
     return found
 
@@ -92,6 +114,32 @@ def asked(instance: DagsterInstance, tables: Sequence[str]) -> tuple[dict[str, O
     return found, not any(end is None for days in tried.values() for end in days.values())
 
 
+def _all_built(settings: Settings, tables: Sequence[str]) -> dict[str, Outcomes] | None:
+    """By table, as Dagster would say; None where a day was not built that a run was to build, or it cannot be told.
+
+    The tables and columns of Dagster's that are read here, and what they mean, are those that Dagster itself reads for
+    the same questions; tests compare the two after any history of runs.
+    """
+    home = settings.dagster_home
+    if not _OUR_STORAGE.search(store.read_text(home / "dagster.yaml")):
+        return None
+    first, last = settings.first_day, newest_partition(settings, catalog.tables(), datetime.now(UTC))
+    found = dict[str, Outcomes]()
+    try:
+        with closing(sqlite3.connect(f"{(home / EVENT_LOG).as_uri()}?mode=ro", uri=True)) as log:
+            for name in tables:
+                about = {"asset": json.dumps(name.split(".")), "first": str(first), "last": str(last)}
+                newest, wiped = log.execute(_ASSET, about).fetchone() or (None, None)
+                # Of what somebody wiped, Dagster leaves out what was before.
+                if wiped or log.execute(_A_DAY_LEFT, about).fetchone():
+                    return None
+                at = json.loads(newest)["event_log_entry"]["timestamp"] if newest else None
+                found[name] = Outcomes(materialized_at=None if at is None else datetime.fromtimestamp(at, UTC))
+    except (sqlite3.Error, ValueError, KeyError, TypeError):  # none yet, damaged, or of another Dagster
+        return None
+    return found
+
+
 def _state(settings: Settings) -> State:
     """The days of the lake, and whether the event log was written to: its files, the write-ahead log's among them."""
     last = newest_partition(settings, catalog.tables(), datetime.now(UTC))
@@ -107,9 +155,11 @@ def _state(settings: Settings) -> State:
     return found
 
 
-def _is_settled(state: State, settled_ns: int) -> bool:
+def _is_to_be_kept(settings: Settings, state: State, settled_ns: int) -> bool:
+    """Whether what was found at a state of the log is still so, and its next change is going to be seen."""
     _, log, ahead = state
-    return log is not None and all(time.time_ns() - max(each[-2:]) > settled_ns for each in (log, ahead or log))
+    settled = log is not None and all(time.time_ns() - max(each[-2:]) > settled_ns for each in (log, ahead or log))
+    return settled and state == _state(settings)
 
 
 def _place(root: Path) -> Path:

@@ -140,14 +140,41 @@ def test_dagster_is_asked_once_a_change(lake: Settings, monkeypatch: pytest.Monk
     with monkeypatch.context() as closed:
         closed.setattr(module, "opened_instance", None)
         assert outcomes(lake, TABLES[1:]) == {TABLES[1]: first[TABLES[1]]}
-        with pytest.raises(TypeError):
-            outcomes(lake, ["gold.other"])
     with opened_instance(lake) as instance:
         create_run(instance, TABLES, DAYS[2], DAYS[2])
     with monkeypatch.context() as closed:
         closed.setattr(module, "opened_instance", None)
         with pytest.raises(TypeError):
             outcomes(lake, TABLES)
+
+
+def test_where_each_day_is_built_dagster_is_not_asked(lake: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, whoever looks after a run waits two seconds for Dagster, which has nothing to add."""
+    with opened_instance(lake) as instance:
+        run = create_run(instance, TABLES, DAYS[0], DAYS[1])
+        for table in TABLES:
+            for day in DAYS[:2]:
+                built(instance, run.run_id, table, day)
+        truth, _ = asked(instance, TABLES)
+    with monkeypatch.context() as closed:
+        closed.setattr(module, "opened_instance", None)
+        assert outcomes(lake, [*TABLES, "gold.other"]) == {**truth, "gold.other": Outcomes()}
+        # Its state is elsewhere by now: the file is of what was before.
+        ours = lake.dagster_home / "dagster.yaml"
+        ours.write_text(ours.read_text().replace("class: EventLog", "class: AnotherLog"))
+        with pytest.raises(TypeError):
+            outcomes(lake, TABLES)
+
+
+def test_what_was_wiped_dagster_is_asked_of(lake: Settings, instance: DagsterInstance) -> None:
+    """Without it, a table that was wiped in Dagster would still be as old as its last materialization."""
+    run = create_run(instance, TABLES, DAYS[0], DAYS[0])
+    for table in TABLES:
+        built(instance, run.run_id, table, DAYS[0])
+    assert all(each.materialized_at for each in outcomes(lake, TABLES).values())
+    instance.wipe_assets([asset_key(table) for table in TABLES])
+    truth, _ = asked(instance, TABLES)
+    assert outcomes(lake, TABLES) == truth
 
 
 def test_a_day_that_is_no_partition_is_not_left_over(
