@@ -7,14 +7,14 @@ import json
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakehouse.errors import UsageError
+from lakehouse.errors import HistoryGoneError, UsageError
 from lakehouse.features.labels import label_file
 from lakehouse.features.request import MISSING
 from lakehouse.features.training import TrainingSet, training_set
@@ -40,6 +40,8 @@ class Manifest:
         as_known_then: whether only what had been published by a label's time was used.
         versions: Delta version of each table.
         code_versions: of each table, at that time.
+        table_ids: Delta's own id of each table, without which a version says nothing of a table that was built anew
+            under the same name; records of earlier releases have none.
     """
 
     labels: str
@@ -50,6 +52,7 @@ class Manifest:
     as_known_then: bool
     versions: Mapping[str, int]
     code_versions: Mapping[str, str]
+    table_ids: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,7 @@ def write_training_set(
             f"expected {again.labels_sha256}."
         )
     if again:
+        _refuse_built_anew(lake, again)
         features, time, as_known_then = again.features, again.time, again.as_known_then
     made = training_set(
         lake,
@@ -125,8 +129,21 @@ def write_training_set(
         as_known_then,
         made.versions,
         {each.table.id: each.table.code_version for each in made.wanted},
+        {name: str(lake.snapshot(name, version).table_id) for name, version in made.versions.items()},
     )
     return _write(made, manifest, out)
+
+
+def _refuse_built_anew(lake: Lake, again: Manifest) -> None:
+    """Versions begin at 0 again where a table's folder was moved away: the one of a record then holds other rows."""
+    for name, expected in again.table_ids.items():
+        found = lake.snapshot(name).table_id
+        if found not in (None, expected):
+            raise HistoryGoneError(
+                f"{name}: the training set was made of version {again.versions[name]} of the table with the id "
+                f"{expected}; the table of that name was built anew since (id {found}), and its versions hold other "
+                "rows. Put the folder back that was moved away, or make a new training set, with --features."
+            )
 
 
 def _check_free(out: Path, again: Manifest | None, *, replace: bool) -> None:
@@ -166,7 +183,9 @@ def read_manifest(file: Path) -> Manifest:
 def _write(made: TrainingSet, manifest: Manifest, out: Path) -> Written:
     drafts = out.with_name(f".{out.name}.drafts")
     shutil.rmtree(drafts, ignore_errors=True)  # of a command that was killed
-    record = {RECORD: {"format": FORMAT, **asdict(manifest)}}
+    # A record of an earlier release has no ids: the same file is made from it, so none are written either.
+    said = {name: value for name, value in asdict(manifest).items() if name != "table_ids" or value}
+    record = {RECORD: {"format": FORMAT, **said}}
     missing = {each.called(MISSING): 0 for each in made.wanted}
     try:
         _parts(made, manifest.time, drafts / "parts")

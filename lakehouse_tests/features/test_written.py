@@ -17,7 +17,7 @@ from deltalake import write_deltalake
 from typer.testing import CliRunner
 
 from lakehouse.contracts import Table
-from lakehouse.errors import UsageError
+from lakehouse.errors import HistoryGoneError, UsageError
 from lakehouse.features import written
 from lakehouse.features.labels import label_file
 from lakehouse.features.training import training_set
@@ -76,6 +76,38 @@ def test_the_same_record_makes_the_same_file(shop: tuple[Lake, Table, Path], mon
     (home / "labels.csv").write_text(LABELS.replace("x, y", "y"))
     with pytest.raises(UsageError, match="not the labels of that training set"):
         write_training_set(made, home / "labels.csv", home / "two.parquet", again=again, replace=True)
+
+
+def test_a_table_that_was_built_anew_is_not_taken_for_the_one_of_the_record(shop: tuple[Lake, Table, Path]) -> None:
+    """Without it, a model would be trained again on other rows: after a change of a column's type, versions begin at 0."""
+    made, seen, home = shop
+    write_training_set(made, home / "labels.csv", home / "one.parquet", features=("gold.seen",))
+    folder = Path(made.path(seen.id))
+    folder.rename(home / "away")
+    publish(made, seen, FIRST, {"a": 7, "b": 8})
+    again = read_manifest(home / "one.parquet.json")
+    with pytest.raises(HistoryGoneError, match=r"gold\.seen: .*version 1 of the table with the id .* built anew"):
+        write_training_set(made, home / "labels.csv", home / "two.parquet", again=again)
+    assert not (home / "two.parquet").exists()
+
+    folder.rename(home / "anew")
+    (home / "away").rename(folder)
+    write_training_set(made, home / "labels.csv", home / "two.parquet", again=again)
+    assert (home / "two.parquet").read_bytes() == (home / "one.parquet").read_bytes()
+
+
+def test_a_record_of_an_earlier_release_makes_its_file(shop: tuple[Lake, Table, Path]) -> None:
+    """Without it, records that hold no ids of tables could not be read, or would make a file of other bytes."""
+    made, _, home = shop
+    write_training_set(made, home / "labels.csv", home / "one.parquet", features=("gold.seen",))
+    record = json.loads((home / "one.parquet.json").read_text())
+    del record[RECORD]["table_ids"]
+    (home / "old.json").write_text(json.dumps(record))
+    for name in ("two", "three"):
+        again = read_manifest(home / ("old.json" if name == "two" else "two.parquet"))
+        write_training_set(made, home / "labels.csv", home / f"{name}.parquet", again=again)
+    assert (home / "two.parquet").read_bytes() == (home / "three.parquet").read_bytes()
+    assert "table_ids" not in json.loads((home / "three.parquet.json").read_text())[RECORD]
 
 
 def test_row_groups_are_cut_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
