@@ -16,13 +16,13 @@ from lakehouse import store
 from lakehouse.build.build import build
 from lakehouse.build.result import BuildResult
 from lakehouse.contracts import Table
-from lakehouse.delta.commit import ensure_table
+from lakehouse.delta.commit import ensure_table, exchange_files
 from lakehouse.delta.failpoints import failpoint
-from lakehouse.delta.log import days_of, entries, figures_in_log, snapshot_at
+from lakehouse.delta.log import days_of, entries, figures_in_log
 from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.pairing import QUARANTINE_VERSION
 from lakehouse.delta.snapshot import WITHDRAWN, Snapshot
-from lakehouse.delta.target import Target
+from lakehouse.delta.target import Commit, Target
 from lakehouse.delta.transactions import day_transaction, days_of_transactions
 from lakehouse.errors import UndoRefusedError
 from lakehouse.privacy.alone import no_erasure
@@ -30,9 +30,12 @@ from lakehouse.read.content import content_names
 from lakehouse.read.lake import Lake
 from lakehouse.read.targets import targets
 from lakehouse.records.history import project_history
+from lakehouse.versions.overtaken import overtaken_days
 from lakehouse.versions.restore import Exchange, commit_exchange, named_again, of_days
 
 _NAMED = 5  # days named in one message
+# Facts of a candidate's commits: what the live table was then.
+_LIVE, _LIVE_ID = "lakehouse.live_version", "lakehouse.live_id"
 
 
 class CandidateLake(Lake):
@@ -62,6 +65,7 @@ class Candidate:
     Attributes:
         main, side: it and its quarantine.
         beside: by day, the version of the live table when the candidate's day was built.
+        beside_ids: by day, Delta's id of the live table then; "" of an earlier release, which noted none.
         failed: days that did not pass their audit; they are not part of it.
         facts: run, code version and inputs of its newest build.
     """
@@ -70,6 +74,7 @@ class Candidate:
     main: Snapshot
     side: Snapshot | None
     beside: Mapping[date, int]
+    beside_ids: Mapping[date, str]
     failed: Sequence[date]
     facts: Mapping[str, Any]
 
@@ -127,10 +132,27 @@ def build_candidate(lake: Lake, table: Table, days: Collection[date], *, run_id:
         raise UndoRefusedError(_torn(table, missing))
     beside = CandidateLake(lake, table)
     # Each commit of the candidate names the live version of its time: a swap asks by it what was published since.
-    beside.facts = {"lakehouse.operation": "candidate", "lakehouse.live_version": str(live.version)}
+    beside.facts = {"lakehouse.operation": "candidate", _LIVE: str(live.version), _LIVE_ID: str(live.table_id)}
     # It is no run, which an erasure would wait for: it could publish people whom it read before they were forgotten.
     with no_erasure(lake.settings.root, run_id):
-        return build(beside, table, days, run_id=run_id)
+        built = build(beside, table, days, run_id=run_id)
+        _confirm(beside, table, live, built.with_status("unchanged"))
+    return built
+
+
+def _confirm(beside: CandidateLake, table: Table, live: Snapshot, unchanged: Collection[date]) -> None:
+    """Note that days which were left alone are what today's inputs and code give, whatever the live table was before.
+
+    Otherwise a swap refuses them for what was published since, and to build them again, as it says, changes nothing.
+    """
+    candidate = open_candidate(beside, table)
+    now = (live.version, str(live.table_id))
+    days = [day for day in unchanged if (candidate.beside.get(day), candidate.beside_ids.get(day)) != now]
+    prints = {name: candidate.main.transaction(name) for name in map(day_transaction, days)}
+    same = {name: value for name, value in prints.items() if value is not None}
+    if same:
+        target, _ = targets(beside, table)
+        exchange_files(target, candidate.main, (), (), Commit(same, beside.facts), days=days)
 
 
 def open_candidate(lake: Lake, table: Table) -> Candidate:
@@ -139,46 +161,27 @@ def open_candidate(lake: Lake, table: Table) -> Candidate:
     Raises:
         UndoRefusedError: where there is none.
     """
-    beside_lake = CandidateLake(lake, table)
+    beside_lake = lake if isinstance(lake, CandidateLake) else CandidateLake(lake, table)
     main = open_snapshot(beside_lake.path(table.id))
     if main.version < 0:
         raise UndoRefusedError(f"{table.id} has no candidate. Build one: lakehouse candidate build {table.id}")
     side = open_snapshot(beside_lake.path(table.quarantine_id)) if table.rules else None
     beside: dict[date, int] = {}
+    ids: dict[date, str] = {}
     facts: Mapping[str, Any] = {}
     for entry in entries(beside_lake.path(table.id), 0, main.version, main.partition_by):
         # A compaction of the candidate says nothing of when its days were built.
-        if "lakehouse.live_version" in entry.facts:
+        if _LIVE in entry.facts:
             days = days_of_transactions(entry.transactions) | days_of([*entry.added.values(), *entry.removed.values()])
-            beside.update(dict.fromkeys(days, int(entry.facts["lakehouse.live_version"])))
-            facts = entry.facts
+            beside.update(dict.fromkeys(days, int(entry.facts[_LIVE])))
+            ids.update(dict.fromkeys(days, entry.facts.get(_LIVE_ID, "")))
+            facts = entry.facts if "lakehouse.code_version" in entry.facts else facts  # of a build, not a note
     tried: set[date] = set()
     if side is not None and side.version >= 0:
         for entry in entries(beside_lake.path(table.quarantine_id), 0, side.version, side.partition_by):
             # A day that failed its audit has a fingerprint in the quarantine, and none in the table.
             tried |= days_of_transactions(entry.transactions)
-    return Candidate(table, main, side, beside, sorted(tried - set(beside)), facts)
-
-
-def overtaken_days(live: Snapshot, candidate: Candidate) -> list[date]:
-    """The candidate's days that have changed in the live table since they were built, in order.
-
-    A live day that is as it was then, or holds the candidate's own files, has not; merging files is no change.
-    """
-    column, path = candidate.table.day_column, Path(live.uri)
-    now, own = _names_by_day(live, column), _names_by_day(candidate.main, column)
-    changed: set[date] = set()
-    for version in sorted(set(candidate.beside.values())):
-        then = _names_by_day(snapshot_at(path, version), column)
-        days = {d for d, v in candidate.beside.items() if v == version}
-        # Days whose files are as they were then, or are the candidate's own after an earlier swap, are not overtaken.
-        days = {d for d in days if now.get(d) != then.get(d) and now.get(d) != own.get(d)}
-        if not days:
-            continue
-        for entry in entries(path, version + 1, live.version, live.partition_by):
-            if entry.changes_rows:
-                changed |= days & days_of([*entry.added.values(), *entry.removed.values()])
-    return sorted(changed)
+    return Candidate(table, main, side, beside, ids, sorted(tried - set(beside)), facts)
 
 
 def swap(lake: Lake, table: Table, *, by: str, reason: str = "", force: bool = False) -> Swap:
@@ -317,10 +320,6 @@ def _swapping(
 def _held(live: Snapshot, name: str) -> int:
     found = live.transaction(name)
     return WITHDRAWN if found is None else found
-
-
-def _names_by_day(snapshot: Snapshot, column: str) -> dict[date, frozenset[str]]:
-    return {day: frozenset(f.first_name for f in files) for day, files in snapshot.by_day(column).items()}
 
 
 def _torn(table: Table, days: Sequence[date]) -> str:

@@ -86,9 +86,11 @@ def _row(key: str, day: date, n: int) -> dict[str, Any]:
 def beside(lake: Lake, good: Content, bad: Content | None = None, **how: Any) -> int:
     """Build days of the candidate of `silver.things` as `build_candidate` would."""
     made = CandidateLake(lake, lake.table("silver.things"))
+    live = lake.snapshot("silver.things")
     made.facts = {
         "lakehouse.operation": "candidate",
-        "lakehouse.live_version": str(lake.snapshot("silver.things").version),
+        "lakehouse.live_version": str(live.version),
+        "lakehouse.live_id": str(live.table_id),
     }
     return publish(made, good, bad, **{"mark": 9, "code": "v9", **how})
 

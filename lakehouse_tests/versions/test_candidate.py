@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import types as T
 
+from lakehouse.build.result import BuildResult
+from lakehouse.contracts import Table
 from lakehouse.delta.commit import ensure_table
 from lakehouse.delta.log import versions
 from lakehouse.delta.maintenance import Compactable, compact, vacuum
@@ -205,10 +207,11 @@ def test_a_candidate_and_an_erasure_keep_each_other_out(lake: Lake, monkeypatch:
     """Without it, a build that read a person before the erasure would publish them after its scan found nothing."""
     root, built = lake.settings.root, []
 
-    def building(*_: object, **__: object) -> None:
+    def building(_: Lake, table: Table, *__: object, **___: object) -> BuildResult:
         with pytest.raises(BusyError, match="A build of a candidate is on"), alone(root):
             pass
         built.append(True)
+        return BuildResult(table, 0, {})
 
     monkeypatch.setattr(module, "build", building)
     with alone(root), pytest.raises(BusyError, match="forget` is on"):

@@ -33,10 +33,11 @@ from lakehouse.runs.selection import check_days, last_partition
 from lakehouse.settings import Settings, get_settings
 from lakehouse.texts import counted, days_text, program
 from lakehouse.users import operator
-from lakehouse.versions.candidate import Candidate, build_candidate, drop_candidate, open_candidate, overtaken_days
+from lakehouse.versions.candidate import Candidate, build_candidate, drop_candidate, open_candidate
 from lakehouse.versions.candidate import swap as swap_tables
 from lakehouse.versions.compare import Comparison
 from lakehouse.versions.compare import compare as compare_tables
+from lakehouse.versions.overtaken import overtaken_days
 
 
 def add_to(app: typer.Typer) -> None:
