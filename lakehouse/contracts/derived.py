@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
+from lakehouse.contracts.shipped import write_shipped
 from lakehouse.errors import ContractError, SettingsError
 
 Source = tuple[str, str]  # table (or `landing.<source>`) and column
@@ -103,10 +104,8 @@ def write_lineage(found: Mapping[str, Derived], path: Path) -> None:
         }
         for name, each in sorted(found.items())
     }
-    # Renamed when it is whole: killed before, the old lineage stands, and a test says that it is not of this code.
-    fresh = path.with_suffix(".json.new")
-    fresh.write_text(json.dumps(held, indent=2) + "\n", encoding="utf-8")
-    fresh.replace(path)
+    # Killed before it is whole, the old lineage stands, and a test says that it is not of this code.
+    write_shipped(path, json.dumps(held, indent=2) + "\n")
     _read.cache_clear()
 
 

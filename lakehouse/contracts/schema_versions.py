@@ -30,6 +30,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from lakehouse.contracts.shipped import write_shipped
 from lakehouse.contracts.table import COMPATIBILITY, Table
 from lakehouse.errors import ContractError, SettingsError
 from lakehouse.settings import get_settings
@@ -214,11 +215,7 @@ def write_lock(lock: Lock, path: Path | None = None) -> None:
         name: [{"version": v.number, "compatibility": v.compatibility, "columns": dict(v.columns)} for v in versions]
         for name, versions in sorted(lock.items())
     }
-    path = path or lock_file()
-    # Renamed when it is whole: killed before, the old lock stands.
-    fresh = path.with_suffix(".json.new")
-    fresh.write_text(json.dumps(held, indent=2) + "\n", encoding="utf-8")
-    fresh.replace(path)
+    write_shipped(path or lock_file(), json.dumps(held, indent=2) + "\n")
     _read.cache_clear()
 
 
