@@ -21,7 +21,7 @@ def overtaken_days(live: Snapshot, candidate: Candidate) -> list[date]:
     column, path = candidate.table.day_column, Path(live.uri)
     now, own = _names_by_day(live, column), _names_by_day(candidate.main, column)
     # Where its folder was moved away, the live table's versions began at 0 again and say nothing of a candidate's days.
-    anew = {day for day, known in candidate.beside_ids.items() if known not in ("", live.table_id)}
+    anew = {day for day, known in candidate.beside_ids.items() if known not in ("", str(live.table_id))}
     changed = {day for day in anew if now.get(day) != own.get(day)}
     for version in sorted({v for day, v in candidate.beside.items() if day not in anew}):
         then = _names_by_day(snapshot_at(path, version), column)
