@@ -289,8 +289,8 @@ def _delays(batch: DatabaseBatch, files: Sequence[StagedFile]) -> dict[str, Valu
         # late.
         known, column = iso(before.watermark), batch.extract.updated_at
         texts = [text for f in files for text in parquet.read(f.path, [column])[column].to_pylist()]
-        # Times as texts of one length: they sort as the times do.
-        late = [text for text in texts if text is not None and text < known]
+        # Times as texts of one length: they sort as the times do. A longer one is of a year beyond 9999, and not late.
+        late = [text for text in texts if text is not None and len(text) == len(known) and text < known]
         delays["late_rows"] = len(late)
         oldest = micros_of(datetime.fromisoformat(min(late))) if late else before.at
         delays["late_by_seconds"] = round((before.at - oldest) / 1e6, 3)

@@ -256,6 +256,16 @@ def test_a_transaction_longer_than_the_lag(lake: LakeFactory, shop: Shop, spark:
     assert commit_lag(after["exact"]).passed
 
 
+def test_a_time_beyond_the_year_9999_does_not_stop_the_intake(taking: Taking) -> None:
+    """One row of a broken clock, say of milliseconds read as seconds, would keep every other row out."""
+    taking.shop.run("SELECT place('a', 'placed', 1); SELECT place('b', 'placed', 1)")
+    taking.take()
+    taking.shop.run("ALTER TABLE orders DISABLE TRIGGER touch; UPDATE orders SET updated_at = '58000-01-01Z'")
+    result = taking.take()
+    assert result.facts["batch/rows"] == 2
+    assert commit_lag(result).values["late_rows"] == 0
+
+
 def test_a_second_intake_does_not_double(taking: Taking) -> None:
     """Without it, a batch that was overtaken would be added on top, or rows between the two be skipped."""
     taking.shop.run("SELECT place('a', 'placed', 1)")
