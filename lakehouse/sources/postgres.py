@@ -8,6 +8,10 @@ A row's `xmin` is the low half of a transaction number that has wrapped around b
 one not yet given out that ends in it. Rows are compared with the lowest transaction still running in a snapshot, and
 not by `pg_visible_in_snapshot`: a snapshot does not list the numbers that savepoints take, so that rows written below
 one would seem to be visible while their transaction still runs.
+
+A number alone does not outlive a crash of the server: one that only a transaction without durable traces had (given up,
+or nothing but temporary) is given out again. None below the next number of the last checkpoint is, so that a batch
+claims no more than that.
 """
 
 from __future__ import annotations
@@ -44,7 +48,9 @@ class Moment:
     Attributes:
         at: its clock, in microseconds since the epoch.
         snapshot: `pg_current_snapshot()`.
-        low, high: the lowest transaction still running, and the first not yet given out.
+        low: no row is written by a lower transaction any more: the lowest still running, or that the server gives out
+            after a crash.
+        high: the first not yet given out.
         identity: cluster, time line, database and table: whether numbers of transactions can be compared.
         open_seconds: age of the oldest transaction that has written something and still runs; None where none does.
         sees_all: False where the role may not see other roles' transactions.
@@ -155,10 +161,13 @@ def moment_sql(extract: Extract) -> str:
     """One row: a `Moment`. The clock is read before the snapshot is taken."""
     # A restore or a promotion begins a new time line, on which numbers of transactions may come again for others.
     line = "('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int"
+    # An epoch and a number of 32 bits, such as 1:734.
+    durable = "(SELECT split_part(next_xid, ':', 1)::bigint * 4294967296 + split_part(next_xid, ':', 2)::bigint "
+    durable += "FROM pg_control_checkpoint())"
     # OFFSET 0 keeps the subquery apart, so that all of the row is told from one snapshot.
     return f"""
     SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint AS at, s::text AS snapshot,
-        pg_snapshot_xmin(s)::text::bigint AS low, pg_snapshot_xmax(s)::text::bigint AS high,
+        least(pg_snapshot_xmin(s)::text::bigint, {durable}) AS low, pg_snapshot_xmax(s)::text::bigint AS high,
         (SELECT system_identifier FROM pg_control_system()) || '/'
         || CASE WHEN pg_is_in_recovery() THEN (SELECT timeline_id FROM pg_control_checkpoint()) ELSE {line} END || '/'
         || (SELECT oid FROM pg_database WHERE datname = current_database()) || '/'

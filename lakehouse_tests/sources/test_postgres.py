@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -18,8 +20,9 @@ from lakehouse.days import iso, micros_of
 from lakehouse.errors import ContractError, SettingsError, SourceDownError, SourceError
 from lakehouse.settings import Settings
 from lakehouse.sources.postgres import Database, Reading, moment_sql, rows_sql, whole_xid
+from lakehouse_tests.commands.killing import until
 from lakehouse_tests.fixtures.making import model, table
-from lakehouse_tests.fixtures.postgres import Server, Shop
+from lakehouse_tests.fixtures.postgres import Server, Shop, running, serving
 from lakehouse_tests.fixtures.shop.bronze.orders import orders
 
 assert orders.extract is not None
@@ -43,8 +46,8 @@ def read(shop: Shop, reading: Reading, extract: Extract = EXTRACT) -> dict[str, 
 
 
 def low(shop: Shop) -> int:
-    """The lowest transaction still running, as the next batch's reading begins."""
-    return int(shop.run(f"SELECT low FROM ({moment_sql(EXTRACT)}) moment"))
+    """The lowest transaction still running, as the next batch's reading begins: all before it is durable."""
+    return int(shop.run(f"CHECKPOINT; SELECT low FROM ({moment_sql(EXTRACT)}) moment"))
 
 
 @given(following=st.integers(2**33, 2**40), age=st.integers(1, 2**32))
@@ -56,6 +59,24 @@ def test_a_transaction_is_found_again_from_its_low_half(following: int, age: int
 
 
 @pytest.mark.slow
+def test_numbers_that_a_crash_gives_out_again_are_read(tmp_path: Path) -> None:
+    """Without it, rows would be missed that were written after the server was killed, below the last batch's end."""
+    with serving(tmp_path) as server:
+        shop, asked = server.shop(), f"SELECT low, high FROM ({moment_sql(EXTRACT)}) moment"
+        shop.run("CHECKPOINT")
+        with shop.session() as session:
+            session("BEGIN; SELECT pg_current_xact_id(); ROLLBACK; " * 40)
+            begin, high = map(int, shop.run(asked).split("|"))
+            lock = server.data / "postmaster.pid"
+            os.kill(int(lock.read_text().split()[0]), signal.SIGQUIT)
+            until(lambda: not lock.exists(), "the end of the server")
+        calm = {"cwd": server.data.parent, "env": {"PATH": os.environ["PATH"], "LC_ALL": "C"}}
+        with running(server, calm):
+            shop.run("".join(f"SELECT place('o{n}', 'placed', 1);\n" for n in range(45)))
+            assert int(shop.run(f"SELECT min(_xid) FROM ({rows_sql(EXTRACT, Reading())}) r")) < high, "none came again"
+            assert len(read(shop, Reading(xid=begin))) == 45
+
+
 @pytest.mark.slow
 def test_numbers_go_on_through_a_wrap_around(shop: Shop) -> None:
     """Without it, every row written after the wrap-around would be missed: `xmin` begins at 3 again."""

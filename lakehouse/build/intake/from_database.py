@@ -39,7 +39,7 @@ class Watermark:
 
     Attributes:
         batch: its number, from 1.
-        xid: the lowest transaction that still ran when it was begun.
+        xid: the lowest transaction that could still write when it was begun (`Moment.low`).
         high: the first that had not yet been given out.
         watermark: `lag` before it was begun, in microseconds: the mode `lag` read up to there.
         at: when it was begun, by the database's clock, in microseconds.
@@ -248,9 +248,9 @@ def _end(extract: Extract, moment: Moment, before: Watermark | None, *, batch: i
 def _reading(extract: Extract, before: Watermark | None, end: Watermark) -> Reading:
     """Which rows to read: all of them, or those from the last end on.
 
-    In the mode exact a row is new where its transaction still ran, or had not begun, when the last batch was begun. In
-    the mode lag its `updated_at` says so: from `overlap` below the last watermark up to this one, both in microseconds;
-    or that it has none.
+    In the mode exact a row may be new where its transaction could still write when the last batch was begun. In the
+    mode lag its `updated_at` says so: from `overlap` below the last watermark up to this one, both in microseconds; or
+    that it has none.
     """
     exact = extract.mode == EXACT
     if before is None:

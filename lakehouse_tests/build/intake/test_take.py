@@ -160,7 +160,7 @@ def test_batches_follow_the_source(taking: Taking) -> None:
     shop = taking.shop
     shop.run(
         "SELECT place('a', 'placed', 10, '2026-03-01Z'); SELECT place('b', 'placed', 20.005, '2026-03-02Z');"
-        "SELECT place('c', 'placed', 30, '2026-03-02Z')"
+        "SELECT place('c', 'placed', 30, '2026-03-02Z'); CHECKPOINT"
     )
     first = taking.take()
     assert (first.facts["batch/number"], first.facts["batch/rows"]) == (1, 3)
