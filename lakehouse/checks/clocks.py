@@ -13,14 +13,14 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.checks.metrics import DayMetrics
-from lakehouse.checks.producers import lateness, producers
+from lakehouse.checks.producers import BEFORE, is_message, lateness, producers
 from lakehouse.contracts import Clock, Table
 from lakehouse.days import end_of
 from lakehouse.delta.staged import FAILED_RULES, QUARANTINED, VALID, StagedFile
@@ -106,20 +106,27 @@ def _impossible(
 ) -> dict[str, dict[str, int]]:
     """Rows with impossible times by producer and kind.
 
-    Left out are rows that are in a day after their arrival: the landed table has counted them as ahead.
+    Of rows that are in the day after their arrival, only messages are counted, as ahead on the day before: the landed
+    table has counted the others.
     """
     kinds: dict[str, Counter[str]] = defaultdict(Counter)
     ahead: dict[str, array[float]] = defaultdict(lambda: array("d"))
+    before: dict[str, array[float]] = defaultdict(lambda: array("d"))
     for file in files:
-        for rules, path, seconds in _broken(file.path, clock, day):
-            kind = _kind_of(clock, rules)
+        for rules, path, arrival, seconds in _broken(file.path, clock):
             producer = producer_of(path)
-            kinds[producer][kind] += 1
-            if kind == "far_ahead" and seconds is not None:
-                ahead[producer].append(seconds)
+            if arrival == day:
+                kind = _kind_of(clock, rules)
+                kinds[producer][kind] += 1
+                if kind == "far_ahead" and seconds is not None:
+                    ahead[producer].append(seconds)
+            elif arrival == day - timedelta(days=1) and is_message(path) and seconds is not None:
+                before[producer].append(seconds)
     return {
-        producer: _without_zeros({**counted, **_spread("far_ahead", ahead[producer])})
-        for producer, counted in sorted(kinds.items())
+        producer: _without_zeros(
+            {**kinds[producer], **_spread("far_ahead", ahead[producer]), **_spread(BEFORE, before[producer])}
+        )
+        for producer in sorted({*kinds, *before})
     }
 
 
@@ -128,10 +135,9 @@ def _kind_of(clock: Clock, rules: Sequence[str]) -> str:
     return next(kind for rule, kind in named.items() if rule in rules)
 
 
-def _broken(path: Path, clock: Clock, day: date) -> Iterable[tuple[Sequence[str], str, float | None]]:
-    """The rows that arrived on a day and broke a rule on clocks: rules, file, and seconds from arrival to event."""
+def _broken(path: Path, clock: Clock) -> Iterable[tuple[Sequence[str], str, date, float | None]]:
+    """The rows that broke a rule on clocks: rules, file, arrival day, and seconds from arrival to event."""
     names = pa.array([rule.name for rule in clock.rules])
-    end = pa.scalar(end_of(day), _MICROS)
     with parquet.opened(path) as data:
         # A kept file may be of before the moment was.
         beside = [name for name in clock.beside if name in data.schema_arrow.names]
@@ -140,15 +146,16 @@ def _broken(path: Path, clock: Clock, day: date) -> Iterable[tuple[Sequence[str]
             hit = pc.is_in(pc.list_flatten(failed), names)
             rows = pc.unique(pc.filter(pc.list_parent_indices(failed), hit))
             some = batch.take(rows)
-            some = some.filter(pc.equal(some.column("_arrival_date"), pa.scalar(day)))
-            known = clock.arrived_at in beside
-            arrived = pc.fill_null(some.column(clock.arrived_at).cast(_MICROS), end) if known else end
+            days = some.column("_arrival_date")
             # As numbers: Python has no year 0 and no year 10000.
-            after = pc.subtract(some.column(clock.column).cast(_MICROS).cast(pa.int64()), arrived.cast(pa.int64()))
-            columns = some.column(FAILED_RULES), some.column(_SOURCE), after
+            arrived = pc.multiply(pc.add(days.cast(pa.int32()).cast(pa.int64()), 1), 86_400_000_000)  # ends of days
+            if clock.arrived_at in beside:
+                arrived = pc.coalesce(some.column(clock.arrived_at).cast(_MICROS).cast(pa.int64()), arrived)
+            after = pc.subtract(some.column(clock.column).cast(_MICROS).cast(pa.int64()), arrived)
+            columns = some.column(FAILED_RULES), some.column(_SOURCE), days, after
             yield from (
-                (rules, file or "", None if micros is None else micros / 1e6)
-                for rules, file, micros in zip(*(c.to_pylist() for c in columns), strict=True)
+                (rules, file or "", day, None if micros is None else micros / 1e6)
+                for rules, file, day, micros in zip(*(c.to_pylist() for c in columns), strict=True)
             )
 
 

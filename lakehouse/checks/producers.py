@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 
 from lakehouse.checks.metrics import DayMetrics
@@ -16,9 +16,12 @@ from lakehouse.read.lake import Lake
 from lakehouse.records.history import latest_records
 
 WRONG = ("far_ahead", "too_old", "mixed_units", "number")  # rows by kind of impossible time
+BEFORE = "before_ahead"  # in the figures of a day: messages that are in it and arrived the day before; see `ahead`
+_DAY = timedelta(days=1)
 _DAY_SECONDS = 86_400
 
 Figures = Mapping[str, int]
+_ByDay = Mapping[date, Mapping[str, Figures]]
 
 
 @dataclass(frozen=True)
@@ -80,12 +83,17 @@ def producers(lake: Lake) -> Callable[[str], str]:
     topics = {name: each.topic.source for each in lake.tables.values() if each.topic for name in each.topic.topics}
 
     def producer_of(path: str) -> str:
-        kind, source, *_ = (*path.split("/"), "")
-        if kind == "topic":
+        _, source, *_ = (*path.split("/"), "")
+        if is_message(path):
             return topics.get(source, source)
         return landings[source].producer_of(path) if source in landings else source or "unknown"
 
     return producer_of
+
+
+def is_message(path: str) -> bool:
+    """Whether a row came as a message, by its `_source_file`."""
+    return path.startswith("topic/")
 
 
 def producer_days(
@@ -96,21 +104,25 @@ def producer_days(
     Args:
         lake: where the tables are.
         table: the one with the clock; what its landed inputs keep is added.
-        days: arrival days; None: all.
+        days: arrival days; None: all. One before them is told too, where messages that are in them came ahead of it.
         built: figures of days that were built just now, published or not.
     """
-    wanted = None if days is None else sorted(set(days))
+    asked = None if days is None else set(days)
     root, merged = lake.settings.root, defaultdict[tuple[date, str], dict[str, int]](dict)
-    own = _kept_figures(root, table.id, wanted)
+    around = None if asked is None else sorted({day + n * _DAY for day in asked for n in (-1, 0, 1)})
+    kept = _kept_figures(root, table.id, around)
     # What was built just now is not in the history yet, and may never be: a day that failed is judged too.
-    own |= {day: m.clocks for day, m in (built or {}).items()}
+    kept |= {day: m.clocks for day, m in (built or {}).items()}
+    own, before = _parted(kept)
+    wanted = None if asked is None else sorted({*asked, *(day for day in before if day + _DAY in asked)})
     inputs = [lake.table(each.table) for each in table.upstream.values()]
     landed = [_kept_figures(root, each.id, wanted) for each in inputs if each.landing]
     messages = [_messages(lake, each, each.topic.source, wanted) for each in inputs if each.topic]
-    for by_day in (own, *landed, *messages):
+    for by_day in (own, before, *landed, *messages):
         for day, producers in by_day.items():
             for producer, figures in producers.items():
-                merged[day, producer].update(figures)
+                if wanted is None or day in wanted:
+                    merged[day, producer].update(figures)
     return [ProducerDay(day, producer, figures) for (day, producer), figures in sorted(merged.items())]
 
 
@@ -118,6 +130,19 @@ def _kept_figures(root: Path, name: str, days: Collection[date] | None) -> dict[
     """By day and producer, what the commits of a table say of clocks."""
     found = latest_records(root, name, days, ["clocks"])
     return {day: record.figures.get("clocks", {}) for day, record in found.items()}
+
+
+def _parted(kept: _ByDay) -> tuple[_ByDay, _ByDay]:
+    """The figures of arrival days: those that days keep of themselves, and those that they keep of the day before."""
+    own, before = defaultdict[date, dict[str, Figures]](dict), defaultdict[date, dict[str, Figures]](dict)
+    for day, each in kept.items():
+        for producer, figures in each.items():
+            earlier = {name.replace(BEFORE, "ahead"): n for name, n in figures.items() if name.startswith(BEFORE)}
+            if mine := {name: number for name, number in figures.items() if not name.startswith(BEFORE)}:
+                own[day][producer] = mine
+            if earlier:
+                before[day - _DAY][producer] = earlier
+    return own, before
 
 
 def _messages(

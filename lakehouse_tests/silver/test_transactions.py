@@ -221,3 +221,24 @@ def test_the_clock_behind_a_topic_is_named(lake: LakeFactory) -> None:
         f"the clock of event_stream is wrong on 1 day(s), last {DAY}: 40 of 100 rows are ahead of their arrival by 3 h "
         "(median) or more"
     )
+
+
+def test_a_clock_that_dates_messages_into_the_next_day_is_named(lake: LakeFactory) -> None:
+    """Its rows are in the quarantine of a day on which they did not arrive: in the evening no clock would be wrong."""
+    shop = lake(online_retail, events, event_stream, transactions)
+    evening, following = datetime(2011, 1, 5, 22, tzinfo=UTC), DAY + timedelta(days=1)
+
+    def message(n: int, ahead: timedelta) -> dict[str, Any]:
+        time = evening + ahead
+        event = _event(event_id=f"{n}", event_time=time.isoformat()) | {"_source_file": "topic/web-events/00"}
+        came = {"_event_date": time.date(), "_arrival_date": DAY, "_arrived_at": evening, "_source_row": n}
+        return event | came
+
+    put(shop, event_stream, DAY, [message(n, timedelta(hours=3 if n < 40 else 0)) for n in range(100)])
+    result = build_days(shop, transactions, [following], run_id="r")  # held back: it has no other rows
+    passed, told = judge_clocks(Clock("event_time"), result.producers)
+    assert not passed
+    assert told == (
+        f"the clock of event_stream is wrong on 1 day(s), last {DAY}: 40 of 100 rows are ahead of their arrival by 3 h "
+        "(median) to 3 h"
+    )
