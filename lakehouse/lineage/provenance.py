@@ -51,7 +51,7 @@ class Step:
         rows: the rows, personal data included: whoever shows them leaves it out.
         commits: what published them, by day.
         inputs: the rows they were made of, by table; empty for landed rows, whose file and line are in the row.
-        places: `file:line` of each row, where it is made of one landed line.
+        places: `file:line` of each row, where it is made of one landed line; of a message, partition and offset.
         repeats: rows left out as repeats of these, as `file:line`.
         differences: what came out otherwise when it was computed again from `inputs`; None: that was not possible.
         notes: what a reader has to know, such as a version that is gone.
@@ -84,7 +84,7 @@ class Tracer:
     def trace(
         self, table: Table, rows: Sequence[Row], version: int | None = None, *, quarantined: bool = False
     ) -> Step:
-        """Follow rows of a table back to landed files.
+        """Follow rows of a table back to landed files, messages, or the rows that were taken from a database.
 
         Args:
             table: the contract.
@@ -99,6 +99,10 @@ class Tracer:
             step.notes.append(f"the log no longer says which commit published {', '.join(map(str, unknown))}")
         if table.landing is not None:
             self._from_files(step)
+        elif table.taken is not None:
+            # What was taken from outside is where it ends: a topic forgets, and a database has other rows by now.
+            step.places = [place(row) for row in rows] if table.topic is not None else []
+            step.differences = None
         else:
             self._from_tables(step)
         return step

@@ -15,9 +15,10 @@ from lakehouse.build.build import build as build_days
 from lakehouse.build.route import routed
 from lakehouse.checks.producers import judge_clocks, producer_days
 from lakehouse.contracts import Clock
+from lakehouse.lineage.provenance import Tracer
 from lakehouse.silver.transactions import transactions
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.fixtures.making import put
+from lakehouse_tests.fixtures.making import put, rows_of
 
 DAY = date(2011, 1, 5)
 
@@ -242,3 +243,18 @@ def test_a_clock_that_dates_messages_into_the_next_day_is_named(lake: LakeFactor
         f"the clock of event_stream is wrong on 1 day(s), last {DAY}: 40 of 100 rows are ahead of their arrival by 3 h "
         "(median) to 3 h"
     )
+
+
+def test_a_row_of_a_message_is_followed_to_its_partition_and_offset(lake: LakeFactory) -> None:
+    """Nobody could explain a row of the stream: its table is made of no other, and was computed from nothing."""
+    shop = lake(online_retail, events, event_stream, transactions)
+    noon = datetime(2011, 1, 5, 12, tzinfo=UTC)
+    came = {"_event_date": DAY, "_arrival_date": DAY, "_arrived_at": noon, "_source_file": "topic/web-events/00"}
+    put(shop, event_stream, DAY, [_event(event_id="e", event_time=noon.isoformat()) | came | {"_source_row": 7}])
+    build_days(shop, transactions, [DAY], run_id="r")
+    rows = rows_of(shop.path(transactions.id))
+    step = Tracer(shop).trace(transactions, rows)
+    assert step.differences == []
+    (message,) = step.inputs
+    assert (message.name, message.places) == ("bronze.event_stream", ["topic/web-events/00:7"])
+    assert message.differences is None

@@ -288,6 +288,8 @@ def _commit_text(step: Step, record: DayRecord) -> str:
 
 def _verdict(step: Step, limit: int) -> Text:
     source = "the landed lines" if step.table.landing is not None else "these rows alone"
+    if step.differences is None and step.table.taken is not None:
+        return Text("kept as it was taken, which is not read again", style="dim")
     if step.differences is None:
         return Text("not computed again: its landed file is gone", style="yellow")
     if not step.differences:
