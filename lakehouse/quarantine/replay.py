@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from itertools import chain
 from pathlib import Path
 
 from lakehouse.build.plan import make_plan
 from lakehouse.build.stale import stale_days
 from lakehouse.contracts import Table
+from lakehouse.days import newest_day
 from lakehouse.delta.failpoints import failpoint
 from lakehouse.read.lake import Lake
 from lakehouse.records.identity import identified
@@ -46,6 +47,7 @@ class ReplayPlan:
         build: days to build again.
         same: days whose inputs and code are those the rows were judged by: they would come out the same.
         gone: days whose landed file is gone; their rows stay in quarantine.
+        ahead: days that have not come yet, into which a clock that is ahead has dated rows; no run builds them.
         unfinished: earlier replays that never came to their end.
     """
 
@@ -55,6 +57,7 @@ class ReplayPlan:
     build: Sequence[date]
     same: Sequence[date]
     gone: Sequence[date]
+    ahead: Sequence[date]
     unfinished: Sequence[LedgerEntry]
 
     @property
@@ -78,10 +81,17 @@ def plan_replay(lake: Lake, table: Table, wanted: Wanted, *, force: bool = False
     days = sorted({each.day for each in chosen}.union(*(each.chosen for each in unfinished)))
     landed = make_plan(lake, table, days).landed if days and table.landing else {}
     gone = [day for day in days if table.landing and not landed[day]]
-    there = [day for day in days if day not in gone]
+    ahead = [day for day in days if day > _newest(lake)]
+    there = [day for day in days if day not in gone and day not in ahead]
     build = there if force else stale_days(lake, table, there)
     same = [day for day in there if day not in build]
-    return ReplayPlan(table, wanted, chosen, build, same, gone, unfinished)
+    return ReplayPlan(table, wanted, chosen, build, same, gone, ahead, unfinished)
+
+
+def _newest(lake: Lake) -> date:
+    """The newest day that a run builds: the one that is on, of which a stream may have set rows aside, unless ended."""
+    now = datetime.now(UTC)
+    return now.date() if lake.settings.last_day is None else newest_day(lake.settings.last_day, now)
 
 
 def run_replay(

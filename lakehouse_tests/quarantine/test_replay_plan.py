@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 
 import pandera.pyspark as pa
 import pytest
@@ -98,6 +98,15 @@ def test_changed_code_builds_the_days_of_the_chosen_rows_and_no_other(new: Lake)
     made = new.table("silver.sales")
     discard(new.settings.root, made, Wanted(day=DAYS[0]), who="ann", at=NOW, reason="no sale")
     assert list(planned(new).build) == [DAYS[1]]
+
+
+def test_a_day_that_has_not_come_yet_holds_up_no_other(new: Lake) -> None:
+    """Without it, one row of a clock that is ahead would keep all others in quarantine: its day has no partition."""
+    tomorrow = datetime.now(UTC).date() + timedelta(days=1)
+    publish(new, tomorrow, [], ["ahead"], held_back=True)
+    for force in (False, True):
+        plan = planned(new, force=force)
+        assert (list(plan.build), list(plan.ahead), len(plan.chosen)) == (DAYS[:2], [tomorrow], 3)
 
 
 def test_each_row_has_one_outcome(new: Lake) -> None:

@@ -228,6 +228,7 @@ def _tell(
                 "build": list(plan.build),
                 "unchanged": list(plan.same),
                 "landed_file_gone": list(plan.gone),
+                "not_come_yet": list(plan.ahead),
                 "unfinished": [each.id for each in plan.unfinished],
                 "replays": [_as_json(each) for each in ended],
                 "runs": report.as_json(),
@@ -264,6 +265,11 @@ def _say_left_alone(plan: ReplayPlan) -> None:
         say(f"A replay of {counted(each.rows, 'row')}, begun {each.at:%Y-%m-%d %H:%M} UTC, never ended; it is now.")
     for day in plan.gone:
         say(f"{plan.table.id} {day}: its landed file is gone, so its rows stay in quarantine; land the file again.")
+    if plan.ahead:
+        say(
+            f"{plan.table.id} {days_text(plan.ahead)}: not come yet; a clock that is ahead has dated rows so "
+            f"({program()} clocks). Replay them once it has come."
+        )
     if plan.same:
         say(
             f"{plan.table.id} {days_text(plan.same)}: inputs and code are those the rows were judged by; left alone "
