@@ -57,7 +57,7 @@ def with_clocks(
             found[day] = replace(m, clocks=_landed(table, day, off, lines.get(day, {})))
         elif table.clock and any(m.failures.get(rule.name) for rule in table.clock.rules):
             aside = [file for file in by_day[day] if file.route == QUARANTINED]
-            found[day] = replace(m, clocks=_impossible(table.clock, day, aside, producers(lake)))
+            found[day] = replace(m, clocks=_impossible(table.clock, day, aside, producers(lake, table)))
     return found
 
 

@@ -77,10 +77,16 @@ def span(seconds: int) -> str:
     return f"{seconds} s"
 
 
-def producers(lake: Lake) -> Callable[[str], str]:
-    """Who made a row, by its `_source_file`: who wrote a landed file, or all who write to the topics of a source."""
+def producers(lake: Lake, table: Table) -> Callable[[str], str]:
+    """Who made a row, by its `_source_file`: who wrote a landed file, or all who write to the topics of a source.
+
+    Args:
+        lake: whose contracts say who produces a file.
+        table: whose rows they are: a topic may be read by others under another name.
+    """
     landings = {each.landing.source: each.landing for each in lake.tables.values() if each.landing}
-    topics = {name: each.topic.source for each in lake.tables.values() if each.topic for name in each.topic.topics}
+    inputs = [lake.table(each.table) for each in table.upstream.values()]
+    topics = {name: each.topic.source for each in inputs if each.topic for name in each.topic.topics}
 
     def producer_of(path: str) -> str:
         _, source, *_ = (*path.split("/"), "")

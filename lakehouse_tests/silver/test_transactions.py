@@ -1,6 +1,7 @@
 """silver.transactions: both sources in one form, and the rules that rows break."""
 
 import hashlib
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -13,8 +14,8 @@ from lakehouse.bronze.events import events
 from lakehouse.bronze.online_retail import online_retail
 from lakehouse.build.build import build as build_days
 from lakehouse.build.route import routed
-from lakehouse.checks.producers import judge_clocks, producer_days
-from lakehouse.contracts import Clock
+from lakehouse.checks.producers import judge_clocks, producer_days, producers
+from lakehouse.contracts import Clock, Topic
 from lakehouse.lineage.provenance import Tracer
 from lakehouse.silver.transactions import transactions
 from lakehouse_tests.conftest import LakeFactory
@@ -258,3 +259,12 @@ def test_a_row_of_a_message_is_followed_to_its_partition_and_offset(lake: LakeFa
     (message,) = step.inputs
     assert (message.name, message.places) == ("bronze.event_stream", ["topic/web-events/00:7"])
     assert message.differences is None
+
+
+def test_a_topic_that_two_tables_read_is_named_as_the_table_has_it(lake: LakeFactory) -> None:
+    """Its wrong rows would count for one source and all its rows for the other, so that no clock were ever wrong."""
+    ((parameter, topic),) = event_stream.inputs.items()
+    assert isinstance(topic, Topic)
+    copy = replace(event_stream, name="zz_copy", inputs={parameter: replace(topic, source="zz_copy")})
+    shop = lake(online_retail, events, event_stream, transactions, copy)
+    assert producers(shop, transactions)("topic/web-events/00000") == "event_stream"
