@@ -42,21 +42,28 @@ class OrderStatus(pa.DataFrameModel):
 def order_status(versions: DataFrame) -> DataFrame:
     """Of each order its newest version by `updated_at`, then by batch and transaction, whatever came in which order.
 
+    Where the time of the last one taken cannot be read, that one is it: the order is set aside until a later one is
+    taken, since an older one would be told as what the order is now.
+
     A batch is read in one snapshot: an order that is in it lives, whatever tombstones there are beside. It is deleted
     where its last tombstone came in a later batch than its last version.
     """
     alive = ~F.col("_tombstone")
     newest = F.struct(utc_timestamp(F.col("updated_at")).alias("at"), "_batch", "_xid")
+    taken = F.struct("_batch", "_xid")
     row = F.struct(
         "user_id", "status", "amount", "currency", "created_at", "updated_at", "deleted_at", "_event_date"
     )  # fmt: skip
     found = versions.groupBy("order_id").agg(
-        F.max_by(F.when(alive, row), F.when(alive, newest)).alias("row"),
+        F.max_by(F.when(alive, row), F.when(alive, newest)).alias("newest"),
+        F.max_by(F.when(alive, row), F.when(alive, taken)).alias("last"),
         F.max(F.when(alive, F.col("_batch"))).alias("seen"),
         F.max(F.when(~alive, F.col("_batch"))).alias("gone"),
         F.max(F.when(~alive, F.col("deleted_at"))).alias("buried"),
         F.array_sort(F.collect_set("_event_date")).alias("_event_days"),
     )
+    unread = utc_timestamp(F.col("last.updated_at")).isNull()
+    found = found.withColumn("row", F.when(unread, F.col("last")).otherwise(F.col("newest")))
     deleted_at = F.when(F.col("gone") > F.col("seen"), F.col("buried")).otherwise(F.col("row.deleted_at"))
     # An order that came and went between two batches left only its tombstone: nothing is known of it.
     return found.where(F.col("row").isNotNull()).select(

@@ -315,7 +315,7 @@ RECORDED = {
     "bronze.events": "b4d6cafbe007",
     "bronze.online_retail": "ed2a15f1f15b",
     "bronze.orders": "4df535dc9970",
-    "silver.order_status": "f70f157b61f5",
+    "silver.order_status": "d9f2cb82cf25",  # since a last version without a time is no older one
     "silver.transactions": "54e7cc3a673a",  # since messages are held to the moment of their arrival
     "silver.orders": "4f5e3fa983fa",
     "gold.daily_revenue": "abc92d872373",

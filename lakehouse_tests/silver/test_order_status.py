@@ -56,6 +56,23 @@ def test_versions_repeats_and_tombstones(made: Any) -> None:
     }  # fmt: skip
 
 
+def test_an_order_whose_last_version_has_no_time_that_can_be_read_is_no_older_one(made: Any) -> None:
+    """Without it, the database and the table said two things of it, and every check was green."""
+    found = made(
+        version("null", "placed", 1, 1), version("null", "paid", 2, 2, updated_at=None),
+        version("far", "placed", 1, 1), version("far", "paid", 2, 2, updated_at="12026-03-01T10:00:00.000000Z"),
+        version("mended", "placed", 1, 1), version("mended", "paid", 2, 2, updated_at="infinity"),
+        version("mended", "sent", 3, 3),
+        version("gone", "placed", 1, 1, updated_at=None), version("gone", None, 2, 2),
+    )  # fmt: skip
+    said = {order: (row["status"], row["updated_at"] is not None, row["deleted_at"] is not None)
+            for order, row in found.items()}  # fmt: skip
+    assert said == {
+        "null": ("paid", False, False), "far": ("paid", False, False), "mended": ("sent", True, False),
+        "gone": ("placed", False, True),
+    }  # fmt: skip
+
+
 def test_values_are_typed_and_the_day_is_the_newest_versions(made: Any) -> None:
     """Without it, an order whose date was corrected could be in two days."""
     moved = {"_event_date": date(2026, 2, 28), "created_at": "2026-02-28T09:00:00.000000Z"}
