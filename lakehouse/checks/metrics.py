@@ -40,8 +40,12 @@ def failed_checks(outcomes: Iterable[Outcome]) -> dict[str, dict[str, Any]]:
 
 
 def judged_days(refused: Iterable[DayMetrics], fingerprints: Mapping[date, int]) -> dict[str, dict[str, Any]]:
-    """What a commit says of days that were judged and not published: the failed checks, and what was judged."""
-    return {str(m.day): {"rows": m.rows, "tried": fingerprints.get(m.day), "checks": m.checks} for m in refused}
+    """What a commit says of days that were judged and not published: the failed checks, what was judged, and clocks."""
+    return {
+        str(m.day): {"rows": m.rows, "tried": fingerprints.get(m.day), "checks": m.checks}
+        | ({"clocks": m.clocks} if m.clocks else {})
+        for m in refused
+    }
 
 
 @dataclass

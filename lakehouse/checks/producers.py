@@ -6,14 +6,14 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
-from pathlib import Path
 
 from lakehouse.checks.metrics import DayMetrics
 from lakehouse.checks.statistics import exceeds, percentile
 from lakehouse.contracts import Clock, Table
 from lakehouse.delta.files import as_date
 from lakehouse.read.lake import Lake
-from lakehouse.records.history import latest_records
+from lakehouse.records.day_record import DayRecord
+from lakehouse.records.history import judgements, latest_records
 
 WRONG = ("far_ahead", "too_old", "mixed_units", "number")  # rows by kind of impossible time
 BEFORE = "before_ahead"  # in the figures of a day: messages that are in it and arrived the day before; see `ahead`
@@ -116,13 +116,13 @@ def producer_days(
     asked = None if days is None else set(days)
     root, merged = lake.settings.root, defaultdict[tuple[date, str], dict[str, int]](dict)
     around = None if asked is None else sorted({day + n * _DAY for day in asked for n in (-1, 0, 1)})
-    kept = _kept_figures(root, table.id, around)
-    # What was built just now is not in the history yet, and may never be: a day that failed is judged too.
+    # A clock may be so wrong that the day is held back: then what was found of it says more than what is published.
+    kept = _clocks_of(judgements(root, table.id, around, ["clocks"]))
     kept |= {day: m.clocks for day, m in (built or {}).items()}
     own, before = _parted(kept)
     wanted = None if asked is None else sorted({*asked, *(day for day in before if day + _DAY in asked)})
     inputs = [lake.table(each.table) for each in table.upstream.values()]
-    landed = [_kept_figures(root, each.id, wanted) for each in inputs if each.landing]
+    landed = [_clocks_of(latest_records(root, each.id, wanted, ["clocks"])) for each in inputs if each.landing]
     messages = [_messages(lake, each, each.topic.source, wanted) for each in inputs if each.topic]
     for by_day in (own, before, *landed, *messages):
         for day, producers in by_day.items():
@@ -132,10 +132,9 @@ def producer_days(
     return [ProducerDay(day, producer, figures) for (day, producer), figures in sorted(merged.items())]
 
 
-def _kept_figures(root: Path, name: str, days: Collection[date] | None) -> dict[date, Mapping[str, Figures]]:
-    """By day and producer, what the commits of a table say of clocks."""
-    found = latest_records(root, name, days, ["clocks"])
-    return {day: record.figures.get("clocks", {}) for day, record in found.items()}
+def _clocks_of(records: Mapping[date, DayRecord]) -> dict[date, Mapping[str, Figures]]:
+    """By day and producer, what records say of clocks."""
+    return {day: record.figures.get("clocks", {}) for day, record in records.items()}
 
 
 def _parted(kept: _ByDay) -> tuple[_ByDay, _ByDay]:

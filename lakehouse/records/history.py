@@ -64,7 +64,9 @@ def all_records(
     return sorted([*(record_of(table, row) for row in projected), *newer], key=lambda each: (each.version, each.day))
 
 
-def judgements(root: Path, table: str, days: Collection[date] | None = None) -> dict[date, DayRecord]:
+def judgements(
+    root: Path, table: str, days: Collection[date] | None = None, figures: Sequence[str] = OF_JUDGEMENTS
+) -> dict[date, DayRecord]:
     """The record of each day that says how its checks stand: the newest build, published or not.
 
     A day whose newest build was not published stands by that one: restoring older rows does not fix its input.
@@ -73,13 +75,14 @@ def judgements(root: Path, table: str, days: Collection[date] | None = None) -> 
         root: of the lakehouse.
         table: `layer.name`.
         days: only these; None: all.
+        figures: what is needed of the figures.
     """
-    projected, newer = _newest(root, table, days, (*_FACTS, *OF_JUDGEMENTS))
+    projected, newer = _newest(root, table, days, (*_FACTS, *figures))
     return judged_by(sorted([*(record_of(table, row) for row in projected), *newer], key=lambda each: each.version))
 
 
 def judged_by(everything: Iterable[DayRecord]) -> dict[date, DayRecord]:
-    """What `judgements` says, from all records of a table: oldest commit first, with the figures `OF_JUDGEMENTS`."""
+    """What `judgements` says, from all records of a table, oldest commit first."""
     found: dict[date, DayRecord] = {}
     for each in everything:
         before = found.get(each.day)
