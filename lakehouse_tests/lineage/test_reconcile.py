@@ -178,3 +178,15 @@ def test_what_is_not_known_does_not_add_up(lake: LakeFactory, capsys: pytest.Cap
         f"silver.of: no figures are kept of {DAYS[1]}; build them again to compare.\n"
         "What can be compared adds up; 1 day cannot, for want of kept figures.\n"
     )
+
+
+def test_nobody_is_sent_to_build_days_before_the_first(lake: LakeFactory, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without it, the advice is a command that says that there is nothing to do."""
+    made = orders_of()
+    shop = lake(SOLD, made)
+    publish(shop, SOLD, {DAYS[0]: "10.00"})
+    found = reconcile(shop, shop.tables.values())
+    print_links(found, {}, first_day=DAYS[1])
+    assert capsys.readouterr().err.splitlines()[-1] == "1 day does not add up."
+    print_links(found, {}, first_day=DAYS[0])
+    assert "backfill --stale" in capsys.readouterr().err

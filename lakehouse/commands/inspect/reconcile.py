@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from typing import Annotated, Any
@@ -65,14 +65,22 @@ def reconcile(
     if as_json:
         print_json([_json(link, named.get(link.target, {})) for link in links])
     else:
-        print_links(links, named)
+        print_links(links, named, settings.first_day)
         if early := sorted({day for link in links for day in link.differing if day < settings.first_day}):
             say(before_the_first(early, settings))
     raise typer.Exit(CHECKS_FAILED if any(link.differing for link in links) else 0)
 
 
-def print_links(links: Sequence[Link], named: dict[str, dict[date, list[str]]]) -> None:
-    """The links as a table on standard output, and on standard error what does not add up."""
+def print_links(
+    links: Sequence[Link], named: Mapping[str, Mapping[date, Sequence[str]]], first_day: date = date.min
+) -> None:
+    """The links as a table on standard output, and on standard error what does not add up.
+
+    Args:
+        links: what was compared.
+        named: by table and day, rows that differ.
+        first_day: the lake's; no run builds those before it.
+    """
     shown = []
     for link in links:
         sums = link.total
@@ -92,18 +100,20 @@ def print_links(links: Sequence[Link], named: dict[str, dict[date, list[str]]]) 
                 say(f"  {line}")
         if link.unknown:
             say(f"{link.target}: no figures are kept of {days_text(list(link.unknown))}; build them again to compare.")
-    say(_outcome(links))
+    say(_outcome(links, first_day))
 
 
 def _when(link: Link, day: date) -> str:
     return f"of {counted(len(link.together), 'day')} together" if link.together else str(day)
 
 
-def _outcome(links: Sequence[Link]) -> str:
-    bad = sum(len(link.differing) for link in links)
+def _outcome(links: Sequence[Link], first_day: date) -> str:
+    bad = [day for link in links for day in link.differing]
     unknown = sum(len(link.unknown) for link in links)
     if bad:
-        days = counted(bad, "day") + (" does" if bad == 1 else " do")
+        days = counted(len(bad), "day") + (" does" if len(bad) == 1 else " do")
+        if max(bad) < first_day:  # where a run would change nothing, nobody is sent to begin one
+            return f"{days} not add up."
         return f"{days} not add up. Days that are only not built yet: {program()} backfill --stale"
     if unknown:
         return f"What can be compared adds up; {counted(unknown, 'day')} cannot, for want of kept figures."
