@@ -99,9 +99,12 @@ def never_read(root: Path, landings: Iterable[Landing]) -> list[str]:
         landings: Every source there is.
     """
     zone = root / "landing"
-    read = {Path(path) for each in landings for _, path, _ in _listed(zone / each.source, each, None, None)}
-    names = (path.relative_to(zone) for path in store.walk(zone, gone_ok=True) if path not in read)
-    return sorted(name.as_posix() for name in names if not any(part.startswith((".", "_")) for part in name.parts))
+    read: set[str] = set()  # as text: there may be many thousands, and `status` asks at each look
+    for each in landings:
+        for names in each.names:
+            read.update(path for _, path in _matching(zone / each.source, names, 0, None, (date.min, date.max)))
+    strays = (path.relative_to(zone) for path in store.walk(zone, gone_ok=True) if str(path) not in read)
+    return sorted(name.as_posix() for name in strays if not any(part.startswith((".", "_")) for part in name.parts))
 
 
 @lru_cache(maxsize=100_000)  # one that is as it was is the same object: a run looks at thousands of them, several times
