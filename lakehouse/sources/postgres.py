@@ -104,7 +104,6 @@ class Database:
             "password": self._password,
             "driver": "org.postgresql.Driver",
             "fetchsize": str(FETCHED),
-            "sessionInitStatement": _SESSION,
         }
 
     def moment(self) -> Moment:
@@ -128,7 +127,7 @@ class Database:
             SourceDownError, SourceError: as above; reading itself happens later, when the frame is written.
         """
         try:
-            found = self._query(rows_sql(self._extract, reading))
+            found = self._query(rows_sql(self._extract, reading), f"{_SESSION}; {_locking(self._extract)}")
         except Exception as error:
             raise self.failed(error) from error
         # Times are rendered by the statement and cannot hold an address.
@@ -153,8 +152,9 @@ class Database:
             "Nothing was taken, and the next intake begins where the last one ended."
         )
 
-    def _query(self, sql: str) -> DataFrame:
-        return self._spark.read.format("jdbc").options(**self._options, query=sql).load()
+    def _query(self, sql: str, session: str = _SESSION) -> DataFrame:
+        options = {**self._options, "sessionInitStatement": session}
+        return self._spark.read.format("jdbc").options(**options, query=sql).load()
 
 
 def moment_sql(extract: Extract) -> str:
@@ -202,6 +202,15 @@ def rows_sql(extract: Extract, reading: Reading) -> str:
 def whole_xid(xmin: str, following: str) -> str:
     """SQL for the whole number of the transaction whose low half is `xmin`: the highest below `following`."""
     return f"({following} - 1 - (({following} - 1 - {xmin}) & 4294967295))"
+
+
+def _locking(extract: Extract) -> str:
+    """SQL that waits for whoever writes the tables anew, before the snapshot is taken: to an older one they are empty.
+
+    ALTER TABLE and TRUNCATE do so, as PostgreSQL says of them. A SELECT takes its snapshot first, and then it waits.
+    """
+    tables = [each for each in (extract.relation, extract.tombstones) if each is not None]
+    return f"LOCK TABLE {', '.join(map(_relation, tables))} IN ACCESS SHARE MODE"
 
 
 def _select(relation: str, columns: dict[str, str], changed_at: str, reading: Reading, *, tombstone: bool) -> str:

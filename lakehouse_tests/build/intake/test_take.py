@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -29,10 +30,12 @@ from lakehouse.delta.target import Commit
 from lakehouse.errors import ContractError, PublishConflictError, SourceDownError, SourceError, UndoRefusedError
 from lakehouse.read.targets import targets
 from lakehouse.records.erasures import Erasure, hmac_key, note
+from lakehouse.sources import postgres
 from lakehouse.sources.people import person_hmac
 from lakehouse.sources.postgres import Database, Moment
 from lakehouse.spark.transient import is_transient
 from lakehouse.versions.restore import plan_restore, restore
+from lakehouse_tests.commands.killing import until
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import rows_of
 from lakehouse_tests.fixtures.postgres import Server, Shop
@@ -254,6 +257,35 @@ def test_a_transaction_longer_than_the_lag(lake: LakeFactory, shop: Shop, spark:
     assert float(found.values["late_by_seconds"]) > lag.total_seconds()
     assert "raise lag" in found.message
     assert commit_lag(after["exact"]).passed
+
+
+def test_a_table_that_is_written_anew_as_a_batch_is_read_is_not_empty(
+    taking: Taking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To a snapshot of before an ALTER TABLE the table has no rows: with a tombstone, the mode lag would go on."""
+    shop, waiting = taking.shop, "SELECT count(*) FROM pg_locks WHERE NOT granted"
+    taking.bronze = variant(mode="lag", lag=timedelta(0), overlap=timedelta(0))
+    shop.run("CREATE TABLE gate (); SELECT place('a', 'placed', 1); SELECT place('b', 'placed', 1)")
+    shop.run("DELETE FROM orders WHERE order_id = 'b'")
+    time.sleep(0.05)
+    monkeypatch.setattr(postgres, "_SESSION", f"{postgres._SESSION}; LOCK TABLE gate IN ACCESS SHARE MODE")
+    with shop.session() as keeper, shop.session() as other, ThreadPoolExecutor() as beside:
+        ask = Database.moment
+
+        def moment(database: Database) -> Moment:
+            found = ask(database)
+            keeper("BEGIN; LOCK TABLE gate")  # from here on, who reads rows waits before its first statement
+            return found
+
+        monkeypatch.setattr(Database, "moment", moment)
+        taken = beside.submit(taking.take)
+        until(lambda: shop.run(waiting) == "1", "the reader at the gate")
+        other("BEGIN; ALTER TABLE orders ALTER amount TYPE numeric(12,2)")
+        keeper("COMMIT")
+        until(lambda: "orders" in shop.run(waiting.replace("count(*)", "relation::regclass")), "it at the table")
+        other("COMMIT")
+        taken.result()
+    assert {row[0] for row in taking.versions()} == {"a", "b"}
 
 
 def test_a_time_beyond_the_year_9999_does_not_stop_the_intake(taking: Taking) -> None:
