@@ -298,11 +298,14 @@ def _gone(change: Exchange, gone: Sequence[DataFile]) -> HistoryGoneError:
     name = table_name(change.target.path)
     readable = [str(each.entry.version) for each in versions(change.target.path) if each.readable]
     listed = ", ".join(readable[:_NAMED]) + (", …" if len(readable) > _NAMED else "")
+    again = f"lakehouse backfill --force --select {name.removesuffix('_quarantine')} --from DAY --to DAY"
+    otherwise = f"Otherwise build the days again: {again}"
+    if any(each.startswith("intake/") for each in change.wanted.transactions()):
+        otherwise = "No build makes its rows again: it takes from its source only what it has not taken"
     return HistoryGoneError(
         f"{name} version {change.wanted.version} cannot be restored: {len(gone)} of the {len(change.added)} files that "
         f"would come back were removed by a vacuum, among them {gone[0].path}. The table is as it was. Versions whose "
-        f"files are all there: {listed}. Otherwise build the days again: lakehouse backfill --force --select "
-        f"{name.removesuffix('_quarantine')} --from DAY --to DAY"
+        f"files are all there: {listed}. {otherwise}"
     )
 
 

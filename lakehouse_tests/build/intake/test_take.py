@@ -27,7 +27,14 @@ from lakehouse.contracts import Table
 from lakehouse.days import micros_of
 from lakehouse.delta.commit import append_batch
 from lakehouse.delta.target import Commit
-from lakehouse.errors import ContractError, PublishConflictError, SourceDownError, SourceError, UndoRefusedError
+from lakehouse.errors import (
+    ContractError,
+    HistoryGoneError,
+    PublishConflictError,
+    SourceDownError,
+    SourceError,
+    UndoRefusedError,
+)
 from lakehouse.read.targets import targets
 from lakehouse.records.erasures import Erasure, hmac_key, note
 from lakehouse.sources import postgres
@@ -424,6 +431,19 @@ def test_a_restored_table_takes_again_what_it_lost(taking: Taking) -> None:
     taking.refresh()
     assert taking.silver() == taking.shop.orders()
     assert set(taking.versions().values()) == {1}
+
+
+def test_no_build_is_advised_where_what_was_taken_comes_no_more(taking: Taking) -> None:
+    """Without it, one would wait for a build that takes nothing, in place of a version whose files are there."""
+    taking.shop.run("SELECT place('a', 'placed', 1)")
+    first = taking.take().version
+    taken = [taking.lake.path("bronze.orders") / file.path for file in taking.lake.snapshot("bronze.orders").files]
+    restore(taking.lake, plan_restore(taking.lake, orders, first - 1), by="test")
+    for file in taken:
+        file.unlink()
+    with pytest.raises(HistoryGoneError, match="No build makes its rows again") as told:
+        plan_restore(taking.lake, orders, first)
+    assert "backfill" not in str(told.value)
 
 
 def test_a_forgotten_person_does_not_come_back(taking: Taking) -> None:
