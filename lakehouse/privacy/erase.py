@@ -32,7 +32,7 @@ from lakehouse.read.content import content_by_name
 from lakehouse.read.lake import table_path
 from lakehouse.records.history import latest_records
 from lakehouse.settings import LAYERS
-from lakehouse.sources.people import PERSON_FIELDS, Person
+from lakehouse.sources.people import Person
 from lakehouse.store import parquet
 
 LOG = "_delta_log"
@@ -59,7 +59,7 @@ def rows_by_day(path: Path, table: Table | None, person: Person) -> dict[date, i
             len(mask) - sum(mask)
             for file in files
             if names_person(path / file.path, person)
-            for mask in [_kept(parquet.read(path / file.path), table, person)[1]]
+            for mask in [_kept(path, file, table, person)[1]]
         )
         if rows or any(names_person(path / file.path, person) for file in files):
             found[day] = rows
@@ -120,21 +120,22 @@ def _stage_without(
     person: Person, table: Table | None, snapshot: Snapshot, file: DataFile, folder: Path, route: str
 ) -> int:
     """Write a file's rows without the person into a stage folder; returns how many rows are gone or edited."""
-    left, mask, edited = _kept(parquet.read(Path(snapshot.uri) / file.path), table, person)
+    left, mask, edited = _kept(Path(snapshot.uri), file, table, person)
     # A file of nobody else's rows is not written empty: a partition without files is one without rows.
     if left.num_rows:
         _write(left, folder, route, snapshot, file)
     return len(mask) - sum(mask) + edited
 
 
-def _kept(rows: pa.Table, table: Table | None, person: Person) -> tuple[pa.Table, list[bool], int]:
-    """The rows without the person, which rows are kept, and how many of them were edited."""
+def _kept(path: Path, file: DataFile, table: Table | None, person: Person) -> tuple[pa.Table, list[bool], int]:
+    """A file's rows without the person, which rows are kept, and how many of them were edited."""
+    rows = parquet.read(path / file.path)
     # Row by row in Python, though slow: only files that name the person come this far.
     mask, edited = [True] * rows.num_rows, 0
     cells = {each.name: rows[each.name].to_pylist() for each in rows.schema if _may_name(each, person)}
-    own = [name for name in (table.privacy.person if table else PERSON_FIELDS) if name in cells]
-    # A table without a contract and without an id column is about the lakehouse: its rows are edited, and none goes.
-    layered = table is not None or bool(own)
+    own = [name for name in (table.privacy.person if table else person.fields) if name in cells]
+    # Rows of a layer are about people, also where the contract is gone: an edit would leave all else that they say.
+    layered = path.parent.name in LAYERS
     new: dict[str, list[Any]] = {}
     for index in range(rows.num_rows):
         row = {name: values[index] for name, values in cells.items() if values[index] is not None}

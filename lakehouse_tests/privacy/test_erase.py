@@ -115,6 +115,21 @@ def test_an_id_that_is_a_number_is_found_and_erased(lake: LakeFactory, kind: T.D
     assert not any(names_person(file, who) for file in files_under(path))
 
 
+def test_rows_of_a_table_that_has_no_file_any_more_go(lake: LakeFactory) -> None:
+    """Without it, only the id would go, and the person's other values stay, where ids have a name of one's own."""
+    columns = {("buyer" if name == "user_id" else name): kind for name, kind in COLUMNS.items()}
+    renamed = table("silver.sales", model("Sales", **columns), lambda x: x, SALES.inputs, person=("buyer",))
+    made = lake(renamed)
+    users = ("u17841", "u9", None)
+    put(made, renamed, MONDAY, [{**{n: v for n, v in row(None).items() if n in columns}, "buyer": u} for u in users])
+    path, root = made.path(renamed.id), made.settings.root
+    for still_named in (made.tables, {}):  # by the contract of another table, or by none
+        who = subject(made.settings, still_named, "u17841", []).person
+        assert rows_by_day(path, None, who) == {MONDAY: 1}
+    assert erase_rows(root, path, None, who, "e1") == 1
+    assert [each["buyer"] for each in rows_of(path)] == ["u9", None]
+
+
 def test_a_person_whom_a_build_brings_back_is_not_forgotten(sales: Lake) -> None:
     """Without it, an erasure says that all is done, and the next build of the day has the person in it again."""
 
