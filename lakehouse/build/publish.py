@@ -33,7 +33,7 @@ from lakehouse.delta.staged import QUARANTINED, VALID, StagedFile, moved
 from lakehouse.delta.target import Commit
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.read.content import contents
-from lakehouse.records.history import CHECKS_ONLY, UNPUBLISHED_CHECKS
+from lakehouse.records.history import CHECKS_ONLY, UNPUBLISHED_CHECKS, latest_records
 
 Facts = Mapping[str, Any]
 """What a commit says beside its files, for the history."""
@@ -197,7 +197,10 @@ def _replace(audited: Audited, base: Base, facts: Facts) -> int:
     days = [*audited.good, *work.also]
     valid = _of_days(audited, VALID, days)
     seconds = audited.laps.work
-    figures = {day.isoformat(): {**audited.metrics[day].as_json(), "seconds": seconds} for day in days}
+    codes = _codes_of_further_days(work)
+    figures = {
+        day.isoformat(): {**audited.metrics[day].as_json(), "seconds": seconds} | codes.get(day, {}) for day in days
+    }
     # The gate inside looks at the files once more: one that a vacuum or a person took away meanwhile is refused.
     failpoint(table.id, "before-commit")
     added = work.growth is not None
@@ -208,6 +211,19 @@ def _replace(audited: Audited, base: Base, facts: Facts) -> int:
     if base.is_live:
         project_commits(base)
     return version
+
+
+def _codes_of_further_days(work: Work) -> dict[date, dict[str, str]]:
+    """By further day of an upsert, the code that the history goes on to name, where it names one.
+
+    A day that older code built is stale until it is built itself, and rows of that code are carried over in it. Were it
+    told as built by this code, nobody would find it by its code, and that it is stale be taken for a change of inputs.
+    """
+    base = work.base
+    if not (base.table.upsert and base.is_live and work.also):
+        return {}
+    built = latest_records(base.lake.settings.root, base.table.id, work.also, figures=())
+    return {day: {"code_version": record.code_version} for day, record in built.items()}
 
 
 def _refuse(base: Base, facts: Facts) -> int:

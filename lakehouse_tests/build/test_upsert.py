@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -19,9 +19,11 @@ from pyspark.sql import types as T
 from lakehouse.build.base import open_base
 from lakehouse.build.build import build
 from lakehouse.build.result import FAILED, PUBLISHED, UNCHANGED
+from lakehouse.build.stale import changed_days, stale_days
 from lakehouse.contracts import Input, Table
 from lakehouse.errors import PublishConflictError
 from lakehouse.read.lake import IndexBounds, Lake
+from lakehouse.records.history import older_code
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import model, put, rows_of, table
 from lakehouse_tests.fixtures.shop.silver.orders import orders
@@ -380,6 +382,21 @@ def by_shop() -> tuple[Table, Table]:
                   partition_by=("day", "shop"))  # fmt: skip
     return lines, table("silver.sums", model(**columns, **more), sums, {"lines": Input("silver.lines")},
                         key=("shop", "id"), partition_by=("day", "shop"), upsert=True)  # fmt: skip
+
+
+def test_days_that_are_replaced_beside_the_asked_ones_stay_of_their_code(shop: Shop) -> None:
+    """Without it, `backfill --older-code` finds nothing, and rows of older code carried over there would stay."""
+    older = replace(orders)
+    older.__dict__["code_version"] = "older"
+    shop.sell([bought("long", 0), bought("long", 2), bought("short", 0), bought("late", 2)])
+    build(shop.lake, older, [DAYS[0], DAYS[2]], run_id="run")
+    assert shop.build([DAYS[2]]).also_replaced == {DAYS[0]: 2}
+    root = shop.lake.settings.root
+    assert older_code(root, orders.id, orders.code_version) == {"older": [DAYS[0]]}
+    assert stale_days(shop.lake, orders) == [DAYS[0]]
+    assert changed_days(shop.lake, orders) == [], "what reads the table would be said to wait for an input of the day"
+    shop.build([DAYS[0]])
+    assert older_code(root, orders.id, orders.code_version) == {}
 
 
 @pytest.mark.spark
