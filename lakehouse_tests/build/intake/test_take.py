@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import json
-import time
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from pydantic import SecretStr
-from pyspark.sql import SparkSession
 
 from lakehouse.build import build as building
 from lakehouse.build.base import open_base
-from lakehouse.build.build import build
 from lakehouse.build.intake.from_database import clock_apart
-from lakehouse.build.result import BuildResult
-from lakehouse.build.stale import stale_days
 from lakehouse.checks.audit import audit_day, check_names
-from lakehouse.checks.metrics import HIDDEN, DayMetrics, Outcome
-from lakehouse.contracts import Table
+from lakehouse.checks.metrics import HIDDEN, DayMetrics
 from lakehouse.days import micros_of
 from lakehouse.delta.commit import append_batch
 from lakehouse.delta.target import Commit
@@ -37,89 +27,15 @@ from lakehouse.errors import (
 )
 from lakehouse.read.targets import targets
 from lakehouse.records.erasures import Erasure, hmac_key, note
-from lakehouse.sources import postgres
 from lakehouse.sources.people import person_hmac
 from lakehouse.sources.postgres import Database, Moment
 from lakehouse.spark.transient import is_transient
 from lakehouse.versions.restore import plan_restore, restore
-from lakehouse_tests.commands.killing import until
+from lakehouse_tests.build.intake.taking import ASKED, EXTRACT, Taking, commit_lag
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import rows_of
 from lakehouse_tests.fixtures.postgres import Server, Shop
 from lakehouse_tests.fixtures.shop.bronze.orders import orders
-from lakehouse_tests.fixtures.shop.silver.order_status import order_status
-
-ASKED = date(2026, 1, 1)
-assert orders.extract is not None
-EXTRACT = orders.extract
-
-
-def variant(**change: Any) -> Table:
-    """bronze.orders taken in another way."""
-    return replace(orders, inputs={"rows": replace(EXTRACT, **change)})
-
-
-class Taking:
-    """A lake that takes from a shop."""
-
-    def __init__(self, make: LakeFactory, shop: Shop, bronze: Table = orders, **kwargs: Any) -> None:
-        self.shop, self.bronze = shop, bronze
-        self.lake = make(bronze, order_status, **kwargs)
-        self.point_to(shop.url)
-
-    def point_to(self, url: str | None) -> None:
-        """Set the address of the source."""
-        secret = SecretStr(url) if url else None
-        self.lake.settings = self.lake.settings.model_copy(update={"source_urls": {"orders": secret} if secret else {}})
-
-    def take(self, *, whole: bool = False) -> BuildResult:
-        """One batch."""
-        return build(self.lake, self.bronze, [ASKED], run_id="test", force=whole)
-
-    def refresh(self) -> list[date]:
-        """Build the days of silver that are not current; returns them."""
-        days = stale_days(self.lake, order_status)
-        result = build(self.lake, order_status, days, run_id="test")
-        assert result.with_status("published") == days
-        return days
-
-    def silver(self) -> set[tuple[str, ...]]:
-        """Living orders as texts."""
-        rows = rows_of(self.lake.path("silver.order_status"))
-        assert len({row["order_id"] for row in rows}) == len(rows)
-        return {
-            (
-                row["order_id"], row["user_id"], row["status"], str(row["amount"]), row["currency"],
-                row["updated_at"].astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f"),
-            )
-            for row in rows if row["deleted_at"] is None
-        }  # fmt: skip
-
-    def versions(self) -> Counter[tuple[Any, ...]]:
-        """How often each version of a row is in bronze."""
-        rows = rows_of(self.lake.path("bronze.orders"))
-        return Counter((row["order_id"], row["_xid"], row["_tombstone"], row["updated_at"]) for row in rows)
-
-    def log(self, version: int) -> dict[str, list[Any]]:
-        """The actions of one entry of bronze's log by kind."""
-        path = self.lake.path("bronze.orders") / "_delta_log" / f"{version:020}.json"
-        found: dict[str, list[Any]] = {}
-        for line in path.read_text().splitlines():
-            for kind, action in json.loads(line).items():
-                found.setdefault(kind, []).append(action)
-        return found
-
-
-def commit_lag(result: BuildResult) -> Outcome:
-    """The check of the lag."""
-    (found,) = [each for each in result.outcomes if each.check == "commit_lag"]
-    return found
-
-
-@pytest.fixture
-def shop(server: Server) -> Shop:
-    """A database of the test's own."""
-    return server.shop()
 
 
 def test_a_transform_without_return_takes_no_row(
@@ -134,13 +50,6 @@ def test_a_transform_without_return_takes_no_row(
             taking.take()
     taking.take()
     assert [order_id for order_id, *_ in taking.versions()] == ["o1"]
-
-
-@pytest.fixture
-def taking(lake: LakeFactory, shop: Shop, spark: SparkSession) -> Taking:
-    """A lake that takes from it exactly."""
-    assert spark is not None
-    return Taking(lake, shop)
 
 
 def test_no_address_of_a_database_is_stored_and_an_order_named_by_one_is_still_one(taking: Taking) -> None:
@@ -222,79 +131,6 @@ def test_an_older_version_that_comes_later_changes_nothing(taking: Taking) -> No
     assert taking.silver() == before
 
 
-def test_a_transaction_longer_than_the_lag(lake: LakeFactory, shop: Shop, spark: SparkSession, tmp_path: Any) -> None:
-    """Without it, the lag mode would lose rows and say nothing; the exact mode must lose none."""
-    assert spark is not None
-    lag = timedelta(seconds=0.3)
-    blind = variant(mode="lag", lag=lag, overlap=timedelta(0))
-    wary = variant(mode="lag", lag=lag)
-    takings = {
-        name: Taking(lake, shop, bronze, root=tmp_path / name)
-        for name, bronze in {"blind": blind, "wary": wary, "exact": orders}.items()
-    }
-
-    def take() -> dict[str, BuildResult]:
-        time.sleep(lag.total_seconds() + 0.05)
-        return {name: each.take() for name, each in takings.items()}
-
-    shop.run("SELECT place('a', 'placed', 1)")
-    assert all(commit_lag(each).passed for each in take().values())
-    with shop.session() as slow:
-        slow("BEGIN; SELECT place('late', 'placed', 1); UPDATE orders SET status = 'paid' WHERE order_id = 'a'")
-        shop.run("SELECT place('quick', 'placed', 1)")
-        meanwhile = take()
-        for name in ("blind", "wary"):
-            assert not commit_lag(meanwhile[name]).passed
-            assert "has been open for" in commit_lag(meanwhile[name]).message
-        takings["exact"].refresh()
-        assert takings["exact"].silver() == shop.orders()
-        slow("COMMIT")
-    shop.run("SELECT place('b', 'placed', 1)")
-    after = take()
-    for each in takings.values():
-        each.refresh()
-    assert {name: each.silver() == shop.orders() for name, each in takings.items()} == {
-        "blind": False, "wary": True, "exact": True,
-    }  # fmt: skip
-    assert {row[0] for row in shop.orders() - takings["blind"].silver()} == {"late", "a"}
-    found = commit_lag(after["wary"])
-    assert not found.passed
-    assert not found.blocking, "the rows that were found must be published all the same"
-    assert found.values["late_rows"] == 2
-    assert float(found.values["late_by_seconds"]) > lag.total_seconds()
-    assert "raise lag" in found.message
-    assert commit_lag(after["exact"]).passed
-
-
-def test_a_table_that_is_written_anew_as_a_batch_is_read_is_not_empty(
-    taking: Taking, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """To a snapshot of before an ALTER TABLE the table has no rows: with a tombstone, the mode lag would go on."""
-    shop, waiting = taking.shop, "SELECT count(*) FROM pg_locks WHERE NOT granted"
-    taking.bronze = variant(mode="lag", lag=timedelta(0), overlap=timedelta(0))
-    shop.run("CREATE TABLE gate (); SELECT place('a', 'placed', 1); SELECT place('b', 'placed', 1)")
-    shop.run("DELETE FROM orders WHERE order_id = 'b'")
-    time.sleep(0.05)
-    monkeypatch.setattr(postgres, "_SESSION", f"{postgres._SESSION}; LOCK TABLE gate IN ACCESS SHARE MODE")
-    with shop.session() as keeper, shop.session() as other, ThreadPoolExecutor() as beside:
-        ask = Database.moment
-
-        def moment(database: Database) -> Moment:
-            found = ask(database)
-            keeper("BEGIN; LOCK TABLE gate")  # from here on, who reads rows waits before its first statement
-            return found
-
-        monkeypatch.setattr(Database, "moment", moment)
-        taken = beside.submit(taking.take)
-        until(lambda: shop.run(waiting) == "1", "the reader at the gate")
-        other("BEGIN; ALTER TABLE orders ALTER amount TYPE numeric(12,2)")
-        keeper("COMMIT")
-        until(lambda: "orders" in shop.run(waiting.replace("count(*)", "relation::regclass")), "it at the table")
-        other("COMMIT")
-        taken.result()
-    assert {row[0] for row in taking.versions()} == {"a", "b"}
-
-
 def test_a_time_beyond_the_year_9999_does_not_stop_the_intake(taking: Taking) -> None:
     """One row of a broken clock, say of milliseconds read as seconds, would keep every other row out."""
     taking.shop.run("SELECT place('a', 'placed', 1); SELECT place('b', 'placed', 1)")
@@ -351,37 +187,6 @@ def test_a_database_that_was_put_back_is_read_from_its_beginning(taking: Taking)
     taking.refresh()
     assert taking.silver() == taking.shop.orders()
     assert taking.take().facts["batch/rows"] == 0
-
-
-def test_a_change_of_mode_takes_nothing_twice(taking: Taking) -> None:
-    """Without it, rows between the watermarks of the two modes would be missed, or all of them be here twice."""
-    taking.shop.run("SELECT place('a', 'placed', 1)")
-    taking.take()
-    taking.shop.run("SELECT place('b', 'placed', 1)")
-    time.sleep(0.05)
-    taking.bronze = variant(mode="lag", lag=timedelta(0))
-    result = taking.take()
-    assert (result.facts["batch/whole"], result.facts["batch/rows"]) == ("the mode has changed", 1)
-    assert set(taking.versions().values()) == {1}
-
-
-def test_a_row_without_a_time_is_taken_once_in_the_mode_lag(taking: Taking) -> None:
-    """Without it, a row that was never changed since it was made would be in no batch, and nothing would say so."""
-    taking.bronze = variant(mode="lag", lag=timedelta(0), overlap=timedelta(0))
-    made = "INSERT INTO orders VALUES ('{}', 'u', 'placed', 1, 'EUR', '2026-03-01Z', NULL)"
-    taking.shop.run("ALTER TABLE orders ALTER updated_at DROP NOT NULL; SELECT place('a', 'placed', 1)")
-    taking.shop.run(made.format("b"))
-    time.sleep(0.05)
-    rows = [taking.take().facts["batch/rows"]]
-    taking.shop.run(f"SELECT place('c', 'placed', 1); {made.format('d')}")
-    for _ in range(2):
-        time.sleep(0.05)
-        rows.append(taking.take().facts["batch/rows"])
-    assert rows == [2, 2, 0]
-    taking.shop.run("UPDATE orders SET status = 'paid' WHERE order_id = 'b'")
-    time.sleep(0.05)
-    assert taking.take().facts["batch/rows"] == 1
-    assert set(taking.versions().values()) == {1}
 
 
 def test_the_checks_are_those_that_are_listed() -> None:
