@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -19,6 +20,7 @@ from rich.text import Text
 from lakehouse.catalog import tables
 from lakehouse.commands import console
 from lakehouse.commands.operate import doctor
+from lakehouse.commands.operate.doctor_lake import tidiness
 from lakehouse.delta.commit import append
 from lakehouse.delta.target import Commit
 from lakehouse.records.erasures import BEGUN, Erasure, note
@@ -254,6 +256,7 @@ def test_the_doctor_finds_nothing_wrong(cli: Cli, monkeypatch: pytest.MonkeyPatc
             "pii key",
             "port",
             "dagster",
+            "tables",
             "tidy",
             "landing",
             "lineage",
@@ -294,8 +297,22 @@ def test_the_doctor_says_which_tables_are_untidy(cli: Cli, root: Path) -> None:
         "4 files, at most 5 log entries"
     )
     with pytest.raises(doctor.ProblemError, match="small files to merge: ops.notes 4") as caught:
-        doctor.tidiness(Settings(root=root), many=3)
+        tidiness(Settings(root=root), many=3)
     assert "lakehouse compact" in caught.value.fix
+
+
+def test_the_doctor_names_folders_of_no_table(cli: Cli, root: Path) -> None:
+    """Without it, the rows of a table that was renamed stay for ever, people's included, and nobody is told."""
+    at = root / "tables" / "silver"
+    for name in ("orders", "orders_quarantine", "orders__candidate", "buyers", "buyers_quarantine"):
+        (at / name / "_delta_log").mkdir(parents=True)
+    (at / "notes").mkdir()  # no table
+    found = findings(cli("doctor", "--no-engine", "--json"))["tables"]
+    assert (found["ok"], found["found"]) == (False, "2 folders of no table: silver.buyers, silver.buyers_quarantine")
+    assert str(root / "tables") in found["fix"]
+    for name in ("buyers", "buyers_quarantine"):
+        shutil.rmtree(at / name)
+    assert findings(cli("doctor", "--no-engine", "--json"))["tables"]["found"] == "3 folders, each of a table"
 
 
 def test_files_that_no_table_reads_are_named(cli: Cli, root: Path) -> None:

@@ -19,6 +19,7 @@ from lakehouse import store
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, console, engine_output_aside, print_json, say, table
 from lakehouse.commands.operate.doctor_engine import works
+from lakehouse.commands.operate.doctor_lake import known_tables, landed_files, lineage, tidiness
 from lakehouse.commands.operate.doctor_remote import (
     ProblemError,
     answers,
@@ -28,7 +29,6 @@ from lakehouse.commands.operate.doctor_remote import (
     topics,
     workers,
 )
-from lakehouse.commands.summary import files_never_read, what_to_do_with_strays
 from lakehouse.errors import CHECKS_FAILED, LakehouseError
 from lakehouse.online.address import has_redis
 from lakehouse.servers.ports import HERE, is_free
@@ -41,7 +41,6 @@ from lakehouse.store.disk import root_problem
 from lakehouse.texts import counted
 
 MIN_PYTHON = (3, 11)
-MANY_SMALL_FILES = 10_000  # more than a night or two of upkeep leave behind
 
 
 @dataclass(frozen=True)
@@ -128,9 +127,10 @@ def _needed(settings: Settings, *, engine: bool) -> Iterator[Finding]:
 def _of_lake(settings: Settings) -> Iterator[Finding]:
     """What stands in the tables, and the servers that they read and feed."""
     yield _finding("dagster", partial(dagster, settings))
+    yield _finding("tables", partial(known_tables, settings))
     yield _finding("tidy", partial(tidiness, settings))
-    yield _finding("landing", partial(_landing, settings))
-    yield _finding("lineage", _lineage)
+    yield _finding("landing", partial(landed_files, settings))
+    yield _finding("lineage", lineage)
     yield _finding("warm engine", partial(_warm, settings))
     if settings.source_urls:
         asked = (_finding("databases", partial(databases, settings)), _finding("topics", partial(topics, settings)))
@@ -148,59 +148,6 @@ def _finding(check: str, look: Callable[[], str]) -> Finding:
         return Finding(check, ok=False, found=str(error), fix="Install the locked versions: make setup")
     except (OSError, LakehouseError) as error:  # a disk that is read-only or full; a setting, which says what to do
         return Finding(check, ok=False, found=str(error), fix="See what it says, and the finding on folders.")
-
-
-def tidiness(settings: Settings, *, many: int = MANY_SMALL_FILES) -> str:
-    """Small files and log entries of every table that was built, in words.
-
-    Args:
-        settings: where the lakehouse is.
-        many: small files that the tables may have together.
-
-    Raises:
-        ProblemError: there are more, or a log cannot be read.
-    """
-    from lakehouse.catalog import tables
-    from lakehouse.versions.upkeep import layouts, untidy
-
-    try:
-        found = {name: untidy(each.path) for name, each in layouts(settings.root, tables().values(), ops=True).items()}
-    except LakehouseError as error:
-        raise ProblemError(str(error), "Fix that table first.") from None
-    waiting = {name: each.small for name, each in found.items() if each.partitions}
-    if sum(waiting.values()) > many:
-        listed = ", ".join(f"{name} {number}" for name, number in sorted(waiting.items()))
-        raise ProblemError(
-            f"small files to merge: {listed}", "The job upkeep merges them at night; now: lakehouse compact"
-        )
-    entries = max((each.entries for each in found.values()), default=0)
-    return f"{sum(each.files for each in found.values())} files, at most {entries} log entries to sum up in a table"
-
-
-def _landing(settings: Settings) -> str:
-    """Whether every landed file is one that a table reads: a name that no pattern fits is passed over by every run."""
-    from lakehouse.catalog import landings
-    from lakehouse.sources.landing import never_read
-
-    if strays := never_read(settings.root, landings().values()):
-        raise ProblemError(files_never_read(strays), what_to_do_with_strays(settings))
-    return "every file is read by a table"
-
-
-def _lineage() -> str:
-    """Whether the lineage that pages show is of the present transforms."""
-    from lakehouse.catalog import declared
-
-    try:
-        found = {name: each for name, each in declared().items() if each.taken is None}
-        old = [name for name, each in found.items() if not each.derived_now]
-        refused = [name for name, each in found.items() if each.derived and each.derived.refused]
-    except LakehouseError as error:
-        raise ProblemError(str(error), "Fix that file first.") from None
-    if old:
-        raise ProblemError(f"of other code: {', '.join(old)}", "Derive it from the present code: lakehouse schema lock")
-    declared_only = f", as declared for {', '.join(refused)}" if refused else ""
-    return f"derived for {len(found) - len(refused)} of {len(found)} tables{declared_only}"
 
 
 def _python() -> str:
