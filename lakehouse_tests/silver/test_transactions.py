@@ -48,6 +48,12 @@ def _event(**fields: Any) -> dict[str, Any]:
     return event | fields
 
 
+def _message(n: int, time: datetime, arrived: datetime) -> dict[str, Any]:
+    came = {"_event_date": time.date(), "_arrival_date": arrived.date(), "_arrived_at": arrived}
+    origin = {"_source_file": "topic/web-events/00", "_source_row": n}
+    return _event(event_id=f"{n}", event_time=time.isoformat()) | came | origin
+
+
 @pytest.fixture(scope="module")
 def build(spark: SparkSession) -> Any:
     """Transform and route hand-written bronze rows."""
@@ -202,13 +208,9 @@ def test_the_clock_behind_a_topic_is_named(lake: LakeFactory) -> None:
     shop = lake(online_retail, events, event_stream, transactions)
     noon, following = datetime(2011, 1, 5, 12, tzinfo=UTC), DAY + timedelta(days=1)
 
-    def message(n: int, ahead: timedelta, arrived: date = DAY) -> dict[str, Any]:
-        event = _event(event_id=f"{n}", event_time=(noon + ahead).isoformat())
-        came = {"_event_date": DAY, "_arrival_date": arrived, "_arrived_at": noon + (arrived - DAY)}
-        return event | came | {"_source_file": "topic/web-events/00", "_source_row": n}
-
-    put(shop, event_stream, DAY, [message(n, timedelta(hours=3 if n < 40 else 0)) for n in range(100)])
-    put(shop, event_stream, following, [message(n, timedelta(0), following) for n in range(100, 107)])
+    put(shop, event_stream, DAY, [_message(n, noon + timedelta(hours=3 if n < 40 else 0), noon) for n in range(100)])
+    next_noon = noon + timedelta(days=1)
+    put(shop, event_stream, following, [_message(n, noon, next_noon) for n in range(100, 107)])
     result = build_days(shop, transactions, [DAY, following], run_id="r")
     assert {day: each.metrics.quarantined for day, each in result.days.items()} == {DAY: 40, following: 0}
 
@@ -230,13 +232,8 @@ def test_a_clock_that_dates_messages_into_the_next_day_is_named(lake: LakeFactor
     shop = lake(online_retail, events, event_stream, transactions)
     evening, following = datetime(2011, 1, 5, 22, tzinfo=UTC), DAY + timedelta(days=1)
 
-    def message(n: int, ahead: timedelta) -> dict[str, Any]:
-        time = evening + ahead
-        event = _event(event_id=f"{n}", event_time=time.isoformat()) | {"_source_file": "topic/web-events/00"}
-        came = {"_event_date": time.date(), "_arrival_date": DAY, "_arrived_at": evening, "_source_row": n}
-        return event | came
-
-    put(shop, event_stream, DAY, [message(n, timedelta(hours=3 if n < 40 else 0)) for n in range(100)])
+    times = [evening + timedelta(hours=3 if n < 40 else 0) for n in range(100)]
+    put(shop, event_stream, DAY, [_message(n, time, evening) for n, time in enumerate(times)])
     result = build_days(shop, transactions, [following], run_id="r")  # held back: it has no other rows
     passed, told = judge_clocks(Clock("event_time"), result.producers)
     assert not passed
@@ -250,8 +247,7 @@ def test_a_row_of_a_message_is_followed_to_its_partition_and_offset(lake: LakeFa
     """Nobody could explain a row of the stream: its table is made of no other, and was computed from nothing."""
     shop = lake(online_retail, events, event_stream, transactions)
     noon = datetime(2011, 1, 5, 12, tzinfo=UTC)
-    came = {"_event_date": DAY, "_arrival_date": DAY, "_arrived_at": noon, "_source_file": "topic/web-events/00"}
-    put(shop, event_stream, DAY, [_event(event_id="e", event_time=noon.isoformat()) | came | {"_source_row": 7}])
+    put(shop, event_stream, DAY, [_message(7, noon, noon)])
     build_days(shop, transactions, [DAY], run_id="r")
     rows = rows_of(shop.path(transactions.id))
     step = Tracer(shop).trace(transactions, rows)
