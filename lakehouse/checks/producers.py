@@ -114,22 +114,28 @@ def producer_days(
         built: figures of days that were built just now, published or not.
     """
     asked = None if days is None else set(days)
-    root, merged = lake.settings.root, defaultdict[tuple[date, str], dict[str, int]](dict)
     around = None if asked is None else sorted({day + n * _DAY for day in asked for n in (-1, 0, 1)})
     # A clock may be so wrong that the day is held back: then what was found of it says more than what is published.
-    kept = _clocks_of(judgements(root, table.id, around, ["clocks"]))
+    kept = _clocks_of(judgements(lake.settings.root, table.id, around, ["clocks"]))
     kept |= {day: m.clocks for day, m in (built or {}).items()}
     own, before = _parted(kept)
     wanted = None if asked is None else sorted({*asked, *(day for day in before if day + _DAY in asked)})
-    inputs = [lake.table(each.table) for each in table.upstream.values()]
-    landed = [_clocks_of(latest_records(root, each.id, wanted, ["clocks"])) for each in inputs if each.landing]
-    messages = [_messages(lake, each, each.topic.source, wanted) for each in inputs if each.topic]
-    for by_day in (own, before, *landed, *messages):
+    merged = defaultdict[tuple[date, str], dict[str, int]](dict)
+    for by_day in (own, before, *_of_inputs(lake, table, wanted)):
         for day, producers in by_day.items():
             for producer, figures in producers.items():
-                if wanted is None or day in wanted:
-                    merged[day, producer].update(figures)
-    return [ProducerDay(day, producer, figures) for (day, producer), figures in sorted(merged.items())]
+                merged[day, producer].update(figures)
+    found = (ProducerDay(day, producer, figures) for (day, producer), figures in sorted(merged.items()))
+    return [each for each in found if wanted is None or each.day in wanted]
+
+
+def _of_inputs(lake: Lake, table: Table, days: Collection[date] | None) -> Iterable[_ByDay]:
+    """Of each input that is landed or taken from topics, what arrived on some days, or on all."""
+    for source in (lake.table(each.table) for each in table.upstream.values()):
+        if source.landing:
+            yield _clocks_of(latest_records(lake.settings.root, source.id, days, ["clocks"]))
+        elif source.topic:
+            yield _messages(lake, source, source.topic.source, days)
 
 
 def _clocks_of(records: Mapping[date, DayRecord]) -> dict[date, Mapping[str, Figures]]:

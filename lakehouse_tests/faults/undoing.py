@@ -132,3 +132,12 @@ def carry_out(root: Path, what: str, *arguments: str) -> None:
         compact(Compactable(lake.path("silver.things"), lake.table("silver.things").schema, ("token",)))
     else:
         swap(lake, lake.table("silver.things"), by="ann")
+
+
+def two_days_beside_a_candidate(root: Path) -> Lake:
+    """A live table of two days, and a candidate of both whose rows differ."""
+    monday, tuesday, *_ = DAYS
+    made = lake_at(root)
+    publish(made, {monday: "ab", tuesday: "c"}, {monday: "x"})
+    beside(made, {monday: "A", tuesday: "CD"}, {tuesday: "yz"})
+    return made

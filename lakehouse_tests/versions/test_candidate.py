@@ -23,7 +23,19 @@ from lakehouse.records.history import latest_records, records
 from lakehouse.versions import candidate as module
 from lakehouse.versions.candidate import CandidateLake, build_candidate, drop_candidate, open_candidate, swap
 from lakehouse.versions.restore import Exchange
-from lakehouse_tests.faults.undoing import DAYS, beside, carry_out, killed, lake_at, prints, publish, seen, tables, undo
+from lakehouse_tests.faults.undoing import (
+    DAYS,
+    beside,
+    carry_out,
+    killed,
+    lake_at,
+    prints,
+    publish,
+    seen,
+    tables,
+    two_days_beside_a_candidate,
+    undo,
+)
 from lakehouse_tests.fixtures.making import rows_of
 from lakehouse_tests.fixtures.streaming import messages
 
@@ -33,11 +45,7 @@ TABLE, QUARANTINE = "silver.things", "silver.things_quarantine"
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    """A live table of two days, and a candidate of both whose rows differ."""
-    made = lake_at(tmp_path)
-    publish(made, {MON: "ab", TUE: "c"}, {MON: "x"})
-    beside(made, {MON: "A", TUE: "CD"}, {TUE: "yz"})
-    return made
+    return two_days_beside_a_candidate(tmp_path)
 
 
 def put_in_place(lake: Lake, *, force: bool = False) -> module.Swap:

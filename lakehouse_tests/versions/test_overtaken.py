@@ -15,7 +15,7 @@ from lakehouse.read.lake import Lake
 from lakehouse.versions import candidate as module
 from lakehouse.versions.candidate import build_candidate, open_candidate, swap
 from lakehouse.versions.overtaken import overtaken_days
-from lakehouse_tests.faults.undoing import DAYS, beside, lake_at, publish, seen
+from lakehouse_tests.faults.undoing import DAYS, beside, publish, seen, two_days_beside_a_candidate
 
 MON, TUE, *_ = DAYS
 TABLE = "silver.things"
@@ -23,11 +23,7 @@ TABLE = "silver.things"
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    """A live table of two days, and a candidate of both whose rows differ."""
-    made = lake_at(tmp_path)
-    publish(made, {MON: "ab", TUE: "c"}, {MON: "x"})
-    beside(made, {MON: "A", TUE: "CD"}, {TUE: "yz"})
-    return made
+    return two_days_beside_a_candidate(tmp_path)
 
 
 def overtaken(lake: Lake) -> list[int]:
