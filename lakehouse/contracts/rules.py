@@ -75,7 +75,8 @@ def _str_length(c: Column, s: Mapping[str, Any]) -> Column:
     if s.get("min_value") is not None:
         holds = holds & (size >= s["min_value"])
     if s.get("max_value") is not None:
-        holds = holds & (size <= s["max_value"])
+        # Letters are counted one by one, bytes are not, and there are never fewer: of most texts these say enough.
+        holds = holds & ((F.octet_length(c) <= s["max_value"]) | (size <= s["max_value"]))
     return holds
 
 
