@@ -51,7 +51,7 @@ def evolve(
         if number > 1:
             snapshot = open_snapshot(path)
         # At each try: another run may have added the columns, or an older program may be at work on the table.
-        missing = _missing(path, schema, partition_by, snapshot)
+        missing = new_columns(path, schema, partition_by, snapshot)
         _refuse_nulls(path, missing, required, snapshot)
         if not missing:
             return snapshot
@@ -62,7 +62,7 @@ def evolve(
             failed = error  # or its answer was lost: only the log can tell
         began, snapshot = snapshot.version, open_snapshot(path)
         fsync_entries(path, range(began + 1, snapshot.version + 1))
-        if not _missing(path, schema, partition_by, snapshot):
+        if not new_columns(path, schema, partition_by, snapshot):
             return snapshot
         # Nobody else committed and still it was refused: it was no race, so trying again would not help.
         if failed is not None and (snapshot.version == began or not isinstance(failed, CommitFailedError)):
@@ -99,7 +99,7 @@ def same_columns(path: Path, schema: T.StructType, partition_by: tuple[str, ...]
     Raises:
         SchemaMismatchError: with the columns that differ.
     """
-    if missing := _missing(path, schema, partition_by, snapshot):
+    if missing := new_columns(path, schema, partition_by, snapshot):
         raise SchemaMismatchError(_text(path, [f"{name} is not in the table" for name in missing]))
 
 
@@ -119,13 +119,18 @@ def same_types(path: Path, schema: T.StructType, snapshot: Snapshot) -> None:
         raise SchemaMismatchError(_text(path, wrong))
 
 
-def stored_schema(snapshot: Snapshot) -> T.StructType:
-    """The columns of a table as its log has them."""
-    return T.StructType.fromJson(json.loads(snapshot.schema.to_json())) if snapshot.schema else T.StructType()
+def new_columns(path: Path, schema: T.StructType, partition_by: tuple[str, ...], snapshot: Snapshot) -> list[str]:
+    """The contract's columns that the table lacks.
 
+    Args:
+        path: folder of the table, for the message.
+        schema: the contract's columns.
+        partition_by: the contract's partition columns, in their order.
+        snapshot: the table.
 
-def _missing(path: Path, schema: T.StructType, partition_by: tuple[str, ...], snapshot: Snapshot) -> list[str]:
-    """The contract's columns that the table lacks; any other difference is refused."""
+    Raises:
+        SchemaMismatchError: with every other difference.
+    """
     assert snapshot.schema is not None
     stored, wanted = _types(snapshot.schema), _types(Schema.from_json(schema.json()))
     wrong = _retyped(stored, wanted)
@@ -138,6 +143,11 @@ def _missing(path: Path, schema: T.StructType, partition_by: tuple[str, ...], sn
     if wrong:
         raise SchemaMismatchError(_text(path, wrong))
     return [name for name in wanted if name not in stored]
+
+
+def stored_schema(snapshot: Snapshot) -> T.StructType:
+    """The columns of a table as its log has them."""
+    return T.StructType.fromJson(json.loads(snapshot.schema.to_json())) if snapshot.schema else T.StructType()
 
 
 def _refuse_nulls(path: Path, missing: Collection[str], required: Collection[str], snapshot: Snapshot) -> None:

@@ -17,6 +17,7 @@ from lakehouse.build.build import build
 from lakehouse.build.result import BuildResult
 from lakehouse.contracts import Table
 from lakehouse.delta.commit import ensure_table, exchange_files
+from lakehouse.delta.evolve import new_columns
 from lakehouse.delta.failpoints import failpoint
 from lakehouse.delta.log import days_of, entries, figures_in_log
 from lakehouse.delta.opening import open_snapshot
@@ -24,7 +25,7 @@ from lakehouse.delta.pairing import QUARANTINE_VERSION
 from lakehouse.delta.snapshot import WITHDRAWN, Snapshot
 from lakehouse.delta.target import Commit, Target
 from lakehouse.delta.transactions import day_transaction, days_of_transactions
-from lakehouse.errors import UndoRefusedError
+from lakehouse.errors import SchemaMismatchError, UndoRefusedError
 from lakehouse.privacy.alone import no_erasure
 from lakehouse.read.content import content_names
 from lakehouse.read.lake import Lake
@@ -113,8 +114,8 @@ def build_candidate(lake: Lake, table: Table, days: Collection[date], *, run_id:
         run_id: recorded in the commits.
 
     Raises:
-        UndoRefusedError: there is no live table, it takes batches from outside, or an upsert table's candidate would
-            lack some of its days.
+        UndoRefusedError: there is no live table, it takes batches from outside, an upsert table's candidate would lack
+            some of its days, or the candidate is one of a contract before.
         BusyError: an erasure is on.
     """
     if table.taken is not None:
@@ -131,6 +132,7 @@ def build_candidate(lake: Lake, table: Table, days: Collection[date], *, run_id:
     if table.upsert and missing:
         raise UndoRefusedError(_torn(table, missing))
     beside = CandidateLake(lake, table)
+    _refuse_old_columns(beside, table)
     # Each commit of the candidate names the live version of its time: a swap asks by it what was published since.
     beside.facts = {"lakehouse.operation": "candidate", _LIVE: str(live.version), _LIVE_ID: str(live.table_id)}
     # It is no run, which an erasure would wait for: it could publish people whom it read before they were forgotten.
@@ -138,6 +140,20 @@ def build_candidate(lake: Lake, table: Table, days: Collection[date], *, run_id:
         built = build(beside, table, days, run_id=run_id)
         _confirm(beside, table, live, built.with_status("unchanged"))
     return built
+
+
+def _refuse_old_columns(beside: CandidateLake, table: Table) -> None:
+    """Of a live table, folders would be moved away and kept; a candidate is made to be dropped."""
+    target, _ = targets(beside, table)
+    there = open_snapshot(target.path)
+    try:
+        if there.exists:
+            new_columns(target.path, target.schema, target.partition_by, there)
+    except SchemaMismatchError as error:
+        raise UndoRefusedError(
+            f"The candidate of {table.id} was built before its contract changed, and does not have its columns. Remove "
+            f"it with `lakehouse candidate drop {table.id}`, and build it again."
+        ) from error
 
 
 def _confirm(beside: CandidateLake, table: Table, live: Snapshot, unchanged: Collection[date]) -> None:

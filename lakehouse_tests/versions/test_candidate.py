@@ -264,6 +264,20 @@ def test_a_column_of_another_type_needs_the_whole_table(tmp_path: Path) -> None:
     assert ids(other) == "AC"
 
 
+def test_a_candidate_of_a_contract_before_is_dropped_and_built_again(tmp_path: Path) -> None:
+    """Without it, its folders were to be moved away by hand, as those of a live table are."""
+    old = lake_at(tmp_path, tables(more=T.StringType()))
+    publish(old, {MON: "ab"})
+    beside(old, {MON: "A"})
+    other = lake_at(tmp_path, tables(more=T.LongType()))
+    with pytest.raises(UndoRefusedError, match=f"Remove it with `lakehouse candidate drop {TABLE}`, and build it"):
+        build_candidate(other, other.table(TABLE), [MON], run_id="anew")
+    drop_candidate(other, other.table(TABLE))
+    beside(other, {MON: "A"})
+    put_in_place(other)
+    assert ids(other) == "A"
+
+
 def test_other_partition_columns_are_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, the commit would name partition values that the table does not have."""
     made = lake.snapshot(TABLE)
