@@ -65,9 +65,11 @@ def written(column: str, kind: str, text: Text, value: Any) -> str:
 
 
 def _string(value: Any) -> str:
-    if isinstance(value, float | bytes):  # 17841.0 is nobody
+    if isinstance(value, float | bytes | bool | list | tuple | dict):  # 17841.0 is nobody, nor is "['17841']"
         raise TypeError
-    return str(value)
+    text = str(value)
+    text.encode()  # raises for half a character, as JSON's "\ud800" or a terminal's bytes give: no column holds one
+    return text
 
 
 def _whole(value: Any) -> str:

@@ -37,7 +37,7 @@ SAME: dict[str, list[Any]] = {
     "timestamp": [NOON, "2026-03-01T12:00:00Z", NOON.astimezone(timezone(timedelta(hours=5))), "2026-03-01 12:00:00"],
 }
 NONE_OF_IT: dict[str, list[Any]] = {
-    "string": [17841.0, b"17841"],
+    "string": [17841.0, b"17841", "\ud800", True, ["17841"], {"17841": 1}],
     "bigint": [17841.5, "17841.0", "", "a", "1_0", True, float("nan"), float("inf"), 2.0**60, [1]],
     "decimal(10,3)": [Decimal("1.5001"), "x", float("nan"), "", None],
     "date": ["2026-02-30", NOON, 20260301, "yesterday", pd.Timestamp("2026-03-01", tz="Asia/Tokyo")],

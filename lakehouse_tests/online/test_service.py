@@ -92,6 +92,7 @@ def test_features_come_with_their_status(address: str) -> None:
         ({"entities": [{"user": "1"}], "features": ["gold.users"]}, "has no 'user_id'"),
         ({"entities": [{"user_id": None}], "features": ["gold.users"]}, "user_id"),
         ({"entities": [{"user_id": 1.5}], "features": ["gold.users"]}, "user_id is a string"),
+        ({"entities": [{"user_id": "\ud800"}], "features": ["gold.users"]}, "user_id is a string"),  # half a character
         ({"entities": [{"user_id": "1"}] * 1001, "features": ["gold.users"]}, "1000"),
         ({"entities": [], "features": []}, "features"),
         ({"entities": [], "features": ["gold.users"], "fresh": 1}, "fresh"),
