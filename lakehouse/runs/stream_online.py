@@ -73,15 +73,11 @@ class OnlineToday:
         written = 0
         try:
             self._look_for_a_restart()
-            for name in self._owed_whole | self._owed.keys():
+            for name in sorted(self._owed_whole | self._owed.keys()):
                 written += self._load(name, now)
         except (OnlineDownError, OnlineRefusedError) as error:
             self._not_before = time.monotonic() + self._rest
             self._tell(f"{error} The stream goes on; what it builds meanwhile is loaded later.")
-        except OnlineError as error:
-            self._owed.clear()
-            self._owed_whole.clear()
-            self._tell(str(error))
         return written
 
     def _look_for_a_restart(self) -> None:
@@ -95,7 +91,13 @@ class OnlineToday:
         settings = self._lake.settings
         only = None if name in self._owed_whole else self._owed[name]
         moment = lake_now(settings.last_day, now)
-        done = load(self._lake, redis_url(settings), self._tables[name], moment, only=only)
+        written = 0
+        try:
+            written = load(self._lake, redis_url(settings), self._tables[name], moment, only=only).put.written
+        except (OnlineDownError, OnlineRefusedError):
+            raise
+        except OnlineError as error:  # of this table alone: somebody has to see to it, and others are loaded
+            self._tell(str(error))
         self._owed.pop(name, None)
         self._owed_whole.discard(name)
-        return done.put.written
+        return written

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from pydantic import SecretStr
 
+from lakehouse.contracts import Table
 from lakehouse.days import end_of
-from lakehouse.online.load import load
+from lakehouse.errors import OnlineError
+from lakehouse.online.load import Loaded, load
 from lakehouse.online.parity import verify
 from lakehouse.online.sets import FeatureSet
 from lakehouse.online.store import OnlineStore
 from lakehouse.read.lake import Lake
+from lakehouse.runs import stream_online
 from lakehouse.runs.stream_online import OnlineToday
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.profiles import DAYS, TABLE, noon, profiles, publish
@@ -105,3 +110,26 @@ def test_what_redis_lost_by_a_kill_comes_back(made: Lake, store: OnlineStore, re
     today.load({}, AT_TEN)
     assert online(store, made) == {"a": (MON, 4), "b": (MON, 7)}
     assert today.load({}, AT_TEN) == 0
+
+
+def test_a_table_that_is_refused_holds_up_no_other(
+    made: Lake, store: OnlineStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, where one table has to be loaded anew, what others had published would never be served."""
+    told, load_one = list[str](), stream_online.load
+
+    def refusing(lake: Lake, url: str, table: Table, *given: Any, **named: Any) -> Loaded:
+        if table.id != TABLE:
+            raise OnlineError(f"{table.id} was made anew since it was loaded")
+        return load_one(lake, url, table, *given, **named)
+
+    monkeypatch.setattr(stream_online, "load", refusing)
+    others = {name: replace(made.table(TABLE), name=name) for name in ("a_before", "z_after")}
+    made.tables = {TABLE: made.table(TABLE), **{each.id: each for each in others.values()}}
+    today = OnlineToday(made, told.append)
+    publish(made, TUE, {"a": 5})
+    assert today.load({name: [TUE] for name in made.tables}, AT_TEN) == 1
+    assert online(store, made) == {"a": (TUE, 5)}
+    assert [each.partition(" ")[0] for each in told] == ["gold.a_before", "gold.z_after"]
+    assert today.load({}, AT_TEN) == 0
+    assert len(told) == 2, "each is told once"
