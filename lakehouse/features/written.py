@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,11 +21,13 @@ from lakehouse.features.labels import label_file
 from lakehouse.features.request import MISSING
 from lakehouse.features.training import TrainingSet, training_set
 from lakehouse.read.lake import Lake, quoted
+from lakehouse.servers.place import locked
 from lakehouse.store import is_inside
 
 RECORD = "lakehouse.training_set"  # in the metadata of the Parquet file
 FORMAT = 1
 _GROUP = 1 << 17  # rows of a row group, however many Spark writes at once
+_LOCK, _PARTS = "lock", "parts"  # in the folder in which a file is made
 _UNORDERED = re.compile(r"\b(map<|variant\b)")  # in the type of a column, which then has no order
 
 
@@ -131,7 +135,9 @@ def write_training_set(
         {each.table.id: each.table.code_version for each in made.wanted},
         {name: str(lake.snapshot(name, version).table_id) for name, version in made.versions.items()},
     )
-    return _write(made, manifest, out)
+    with _alone(out) as drafts:
+        _check_free(out, again, replace=replace)  # another command may have ended since
+        return _write(made, manifest, out, drafts)
 
 
 def _refuse_built_anew(lake: Lake, again: Manifest) -> None:
@@ -180,27 +186,48 @@ def read_manifest(file: Path) -> Manifest:
         ) from None
 
 
-def _write(made: TrainingSet, manifest: Manifest, out: Path) -> Written:
+@contextmanager
+def _alone(out: Path) -> Iterator[Path]:
+    """The folder in which a file is made, for as long as nobody else makes that file; what a kill left is gone.
+
+    Of two commands in one folder, one would take the other's rows as its own, or find none.
+    """
     drafts = out.with_name(f".{out.name}.drafts")
-    shutil.rmtree(drafts, ignore_errors=True)  # of a command that was killed
+    held = None
+    try:
+        drafts.mkdir(exist_ok=True)
+        held = locked(drafts / _LOCK)
+        if held is not None and not os.fstat(held).st_nlink:  # the other one has just ended, and the folder is gone
+            os.close(held)
+            held = None
+        if held is None:
+            raise UsageError(f"{out} is being written by another command. Wait for it, or choose another name.")
+        shutil.rmtree(drafts / _PARTS, ignore_errors=True)
+        yield drafts
+    except OSError as error:
+        raise UsageError(f"{out} cannot be written: {error.strerror}. Choose another file.") from None
+    finally:
+        if held is not None:
+            shutil.rmtree(drafts, ignore_errors=True)
+            os.close(held)
+
+
+def _write(made: TrainingSet, manifest: Manifest, out: Path, drafts: Path) -> Written:
     # A record of an earlier release has no ids: the same file is made from it, so none are written either.
     said = {name: value for name, value in asdict(manifest).items() if name != "table_ids" or value}
     record = {RECORD: {"format": FORMAT, **said}}
     missing = {each.called(MISSING): 0 for each in made.wanted}
-    try:
-        _parts(made, manifest.time, drafts / "parts")
-        rows = _one_file(sorted((drafts / "parts").glob("part-*.parquet")), record, drafts / out.name, missing)
-        with (drafts / out.name).open("rb") as whole:
-            sha256 = hashlib.file_digest(whole, "sha256").hexdigest()
-        beside = record | {"rows": rows, "missing": missing, "sha256": sha256}
-        (drafts / "record.json").write_text(json.dumps(beside, indent=2) + "\n", encoding="utf-8")
-        # The record is in the file too: killed between the two, the file is whole and says what it was made of.
-        (drafts / out.name).replace(out)
-        (drafts / "record.json").replace(_beside(out))
-    except OSError as error:
-        raise UsageError(f"{out} cannot be written: {error.strerror}. Choose another file.") from None
-    finally:
-        shutil.rmtree(drafts, ignore_errors=True)
+    _parts(made, manifest.time, drafts / _PARTS)
+    rows = _one_file(sorted((drafts / _PARTS).glob("part-*.parquet")), record, drafts / out.name, missing)
+    with (drafts / out.name).open("rb") as whole:
+        sha256 = hashlib.file_digest(whole, "sha256").hexdigest()
+    beside = record | {"rows": rows, "missing": missing, "sha256": sha256}
+    (drafts / "record.json").write_text(json.dumps(beside, indent=2) + "\n", encoding="utf-8")
+    # The record is in the file too: killed in between, the file is whole and says what it was made of. That of a file
+    # which is replaced goes first: it would tell of the new one what is true of the old one.
+    _beside(out).unlink(missing_ok=True)
+    (drafts / out.name).replace(out)
+    (drafts / "record.json").replace(_beside(out))
     return Written(out, rows, {each.table.id: missing[each.called(MISSING)] for each in made.wanted})
 
 

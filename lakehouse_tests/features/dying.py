@@ -31,4 +31,5 @@ def write(out: Path, value: int, at: int) -> None:
     Path.replace, written._parts = dying, parts  # type: ignore[method-assign, assignment]
     manifest = written.Manifest("labels.csv", "", None, "event_time", (), False, {"gold.seen": value}, {})
     nothing: Any = None
-    written._write(TrainingSet(nothing, 5, {}, ()), manifest, out)
+    with written._alone(out) as drafts:
+        written._write(TrainingSet(nothing, 5, {}, ()), manifest, out, drafts)

@@ -207,6 +207,37 @@ def test_what_a_killed_command_left_goes(shop: tuple[Lake, Table, Path]) -> None
     assert not list(home.glob(".out*"))
 
 
+def test_two_commands_do_not_write_one_file(shop: tuple[Lake, Table, Path]) -> None:
+    """Without it, the second would clear away the rows of the first, which would take those of the second for its own."""
+    made, _, home = shop
+    labels, out = home / "labels.csv", home / "out.parquet"
+    with written._alone(out) as drafts:  # another command
+        (drafts / "parts").mkdir()
+        with pytest.raises(UsageError, match=r"out\.parquet is being written by another command"):
+            write_training_set(made, labels, out, features=("gold.seen",))
+        assert (drafts / "parts").is_dir()
+    assert write_training_set(made, labels, out, features=("gold.seen",)).rows == 3
+    assert not list(home.glob(".out*"))
+
+
+def test_a_file_that_another_command_has_made_meanwhile_stays(
+    shop: tuple[Lake, Table, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, of two commands at one time the later one would replace a file though nobody said so."""
+    made, _, home = shop
+    labels, out = home / "labels.csv", home / "out.parquet"
+
+    def slow(*given: Any, **named: Any) -> Any:
+        out.write_text("of another command")
+        return training_set(*given, **named)
+
+    monkeypatch.setattr(written, "training_set", slow)
+    with pytest.raises(UsageError, match=r"out\.parquet is there already"):
+        write_training_set(made, labels, out, features=("gold.seen",))
+    assert out.read_text() == "of another command"
+    assert not list(home.glob(".out*"))
+
+
 def test_the_command_says_what_it_did(
     shop: tuple[Lake, Table, Path], monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
@@ -279,6 +310,7 @@ def test_killed_anywhere_the_file_is_whole_and_the_next_command_fixes_it(tmp_pat
     assert held() == ({1}, 1)
     assert write(3, at=2) == -signal.SIGKILL, "before the record is beside it"
     assert held() == ({3}, 3)
+    assert not (tmp_path / "out.parquet.json").exists(), "that of the older file would be taken for this one's"
     assert write(3) == 0
     assert read_manifest(tmp_path / "out.parquet.json").versions == {"gold.seen": 3}
     assert sorted(each.name for each in tmp_path.iterdir()) == ["out.parquet", "out.parquet.json"]
