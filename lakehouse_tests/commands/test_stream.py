@@ -199,3 +199,17 @@ def test_code_that_changed_beside_a_stream_is_told_once(monkeypatch: pytest.Monk
     changed.append("shop.silver.visits")
     code.look([])
     assert len(told) == 2, "changed, taken back, and changed again"
+
+
+def test_a_redis_that_is_started_after_the_stream_is_loaded(lake: LakeFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a stream that began while Redis was off would serve nothing until its end, and say nothing of it."""
+    there, loaded = [False], list[object]()
+    monkeypatch.setattr(stream, "has_redis", lambda _settings: there[0])
+    monkeypatch.setattr(stream, "OnlineToday", lambda *_: SimpleNamespace(add=loaded.append))
+    load = stream._loading(lake(visits(0.1)), retrying(threading.Event(), lambda *_: None))
+    load({})
+    assert loaded == []
+    for is_there in (True, False):  # of one that is off again, `OnlineToday` tells
+        there[0] = is_there
+        load({})
+    assert loaded == [{}, {}]

@@ -155,11 +155,15 @@ def _building(beside: BackgroundBuilds | None, telling: Telling) -> Iterator[Non
 
 def _loading(lake: Lake, again: Retrying, *, growing: bool | None = None) -> Callable[[Built], object]:
     """What puts features of today online, where there is a Redis: of all tables, of those that grow, or of others."""
-    if not has_redis(lake.settings):
-        return lambda _built: None
     today = OnlineToday(lake, say, lambda table: growing is None or may_grow(table, lake) == growing)
+    was_there = False
 
     def load(built: Built) -> None:
+        nonlocal was_there
+        # One that is started later is loaded with whole tables; of one that was there and is off, people are told.
+        was_there = was_there or has_redis(lake.settings)
+        if not was_there:
+            return
         for attempt in again.copy():
             with attempt, with_engine(lake):
                 today.add(built)
