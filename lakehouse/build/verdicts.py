@@ -97,6 +97,27 @@ def _over(lake: Lake, table: Table, refused: Mapping[date, DayRecord]) -> set[da
     return over
 
 
+def refused_from_another(lake: Lake, table: Table, fingerprints: Mapping[date, int]) -> dict[date, str]:
+    """The days that their newest build refused for an input which is not the one there is now, with that build's run.
+
+    A file may be written anew, with the same bytes in the end, just while a run reads it. What other code refused is
+    left out: its fingerprint differs in any case.
+
+    Args:
+        lake: where the tables are.
+        table: whose days.
+        fingerprints: by day, what it would be published with now.
+    """
+    kept = judgements(lake.settings.root, table.id, fingerprints, ("tried",)) if fingerprints else {}
+    return {
+        day: each.run_id
+        for day, each in kept.items()
+        if each.operation == CHECKS_ONLY
+        and each.code_version == table.code_version
+        and each.figures.get("tried") not in (None, fingerprints[day])
+    }
+
+
 def table_verdicts(lake: Lake, table: Table, now: datetime | None = None, depth: Depth | None = None) -> list[Verdict]:
     """The checks that speak of the whole table and fail: the depth of its quarantine, and its producers' clocks.
 

@@ -28,6 +28,7 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 from lakehouse.build import open_days
 from lakehouse.build.plan import make_plan
 from lakehouse.build.stale import changed_days, has_news_of_files
+from lakehouse.build.verdicts import refused_from_another
 from lakehouse.catalog import landings, tables
 from lakehouse.contracts import Table
 from lakehouse.contracts.graph import all_downstream, all_upstream
@@ -267,6 +268,11 @@ def _look(
     states = {day: fingerprint([str(inputs), table.policy_version]) for day, inputs in prints.items()}
     interrupted = ended.interrupted.get(name, ())
     before = {day: state for day, state in cursor.asked.get(name, {}).items() if day not in interrupted}
+    # A file may be written anew just while the run reads it: what was asked for then, that run has not judged.
+    same = {day: prints[day] for day in days if before.get(day) == states[day]}
+    if refused := refused_from_another(lake, table, same):
+        newest = ended.tried(name)
+        before = {day: state for day, state in before.items() if day not in refused or newest.get(day) != refused[day]}
     # As the input was when it was asked for, or when its end was first seen.
     known = before | cursor.ended.get(name, {})
     mine = [day for day in days if day in ended.by_somebody.get(name, ())]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from enum import Enum
+from functools import partial
 
 from dagster import (
     DagsterEventType,
@@ -35,10 +36,12 @@ class Ended:
         by_somebody: a person ended the run: that stands until the input changes, or somebody launches them.
         interrupted: the process was told to stop, as when the daemon is stopped, or the backfill broke that it was of;
             they are due as before.
+        tried: of one table, by day that its newest run has not built, that run, however it ended; seldom needed.
     """
 
     by_somebody: Mapping[str, Collection[date]] = field(default_factory=dict)
     interrupted: Mapping[str, Collection[date]] = field(default_factory=dict)
+    tried: Callable[[str], Mapping[date, str]] = field(default=lambda _: {}, compare=False)
 
 
 class End(Enum):
@@ -102,10 +105,11 @@ def unfinished_days(
 
 def ended_days(instance: DagsterInstance, tables: Sequence[str]) -> Ended:
     """The days of some tables whose newest run was cancelled before it built them."""
+    tried = partial(attempts, instance)
     if not instance.get_run_ids(RunsFilter(statuses=[DagsterRunStatus.CANCELED]), limit=1):
-        return Ended()
+        return Ended(tried=tried)
     found = ends(instance, tables)
-    return Ended(_with(found, End.BY_SOMEBODY), _with(found, End.INTERRUPTED))
+    return Ended(_with(found, End.BY_SOMEBODY), _with(found, End.INTERRUPTED), tried)
 
 
 def _with(found: Mapping[str, Mapping[date, End | None]], wanted: End) -> dict[str, set[date]]:
