@@ -45,7 +45,6 @@ _STATES = {
     BulkActionStatus.FAILING: "stopping",
     BulkActionStatus.CANCELED: "cancelled",
     BulkActionStatus.FAILED: "broken",
-    BulkActionStatus.COMPLETED: "done",
     BulkActionStatus.COMPLETED_SUCCESS: "done",
     BulkActionStatus.COMPLETED_FAILED: "failed",
 }
@@ -67,8 +66,8 @@ def state_of(backfill: PartitionBackfill) -> str:
 
 
 def is_over(backfill: PartitionBackfill) -> bool:
-    """Whether the daemon has closed it."""
-    return backfill.status in BULK_ACTION_TERMINAL_STATUSES
+    """Whether the daemon has closed it; the runs of one that Dagster calls completed may still be on."""
+    return backfill.status in BULK_ACTION_TERMINAL_STATUSES and backfill.status != BulkActionStatus.COMPLETED
 
 
 def is_paused(backfill: PartitionBackfill) -> bool:
@@ -78,7 +77,24 @@ def is_paused(backfill: PartitionBackfill) -> bool:
 
 def newest_backfills(instance: DagsterInstance, limit: int | None = None) -> Sequence[PartitionBackfill]:
     """The backfills there are, the newest first."""
-    return instance.get_backfills(limit=limit)
+    return [_as_it_stands(instance, each) for each in instance.get_backfills(limit=limit)]
+
+
+def backfill_of(instance: DagsterInstance, backfill_id: str) -> PartitionBackfill | None:
+    """One backfill; None where there is none of that name."""
+    found = instance.get_backfill(backfill_id)
+    return found and _as_it_stands(instance, found)
+
+
+def _as_it_stands(instance: DagsterInstance, backfill: PartitionBackfill) -> PartitionBackfill:
+    """Of a backfill by `dagster job backfill`, what its runs say: it is completed for Dagster once they are queued."""
+    if backfill.status != BulkActionStatus.COMPLETED:
+        return backfill
+    runs = runs_of(instance, backfill.backfill_id)
+    if not all(run.is_finished for run in runs):
+        return backfill._replace(status=BulkActionStatus.REQUESTED)
+    well = all(run.status == DagsterRunStatus.SUCCESS for run in runs)
+    return backfill._replace(status=BulkActionStatus.COMPLETED_SUCCESS if well else BulkActionStatus.COMPLETED_FAILED)
 
 
 def daemon_is_on(instance: DagsterInstance) -> bool:

@@ -13,7 +13,7 @@ from dagster._core.execution.backfill import PartitionBackfill
 from lakehouse.build.plan import input_days
 from lakehouse.catalog import tables
 from lakehouse.errors import DaemonError
-from lakehouse.orchestration.backfills import is_over, runs_of, state_of, tables_of, target_of
+from lakehouse.orchestration.backfills import backfill_of, is_over, runs_of, state_of, tables_of, target_of
 from lakehouse.orchestration.instance import days_of_run
 from lakehouse.orchestration.pieces import Piece
 from lakehouse.runs.executing import asset_graph
@@ -138,7 +138,7 @@ class Watch:
 
 
 def _found(instance: DagsterInstance, backfill_id: str) -> PartitionBackfill:
-    backfill = instance.get_backfill(backfill_id)
+    backfill = backfill_of(instance, backfill_id)
     if backfill is None:
         raise DaemonError(
             f"There is no backfill {backfill_id} under this root: `{program()} backfills list` names all."

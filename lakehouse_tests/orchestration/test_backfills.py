@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dagster import AssetKey, DagsterInstance, DagsterRun, DagsterRunStatus
+from dagster import AssetKey, DagsterEvent, DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus
 from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from dagster._daemon.types import DaemonHeartbeat
@@ -296,6 +296,33 @@ def test_a_job_backfill_is_one_too(instance: DagsterInstance) -> None:
     run = _run(instance, "ofajobid", DAYS[0], DAYS[0])
     assert [each.run_id for each in runs_of(instance, "ofajobid")] == [run.run_id]
     assert run.status == DagsterRunStatus.NOT_STARTED
+
+
+@pytest.mark.parametrize("well", [True, False])
+def test_one_by_dagsters_own_command_is_over_with_its_runs(
+    instance: DagsterInstance, settings: Settings, *, well: bool
+) -> None:
+    """Without it, `dagster job backfill` is done once its runs are queued: no run was started for days that wait."""
+    made = PartitionBackfill(
+        "ofdagste",
+        BulkActionStatus.COMPLETED,
+        from_failure=False,
+        tags={},
+        backfill_timestamp=1_300_000_000.0,
+        partition_names=["2011-03-01"],
+        asset_selection=[AssetKey(["bronze", "events"])],
+    )
+    instance.add_backfill(made)
+    waits = _run(instance, "ofdagste", DAYS[0], DAYS[0])
+    shown = run(settings.root, "backfills", "show", "ofdagste")
+    assert ("running" in shown.out, "no run was started" in shown.out + shown.err) == (True, False)
+    set_paused(instance, "ofdagste", True, lull=0)
+    assert [state_of(each) for each in newest_backfills(instance)] == ["paused"]
+    if well:
+        instance.report_dagster_event(DagsterEvent(DagsterEventType.RUN_SUCCESS.value, waits.job_name), waits.run_id)
+    else:
+        instance.report_run_failed(waits)
+    assert [state_of(each) for each in newest_backfills(instance)] == ["done" if well else "failed"]
 
 
 def test_a_backfill_that_no_daemon_looks_after_is_said_to_wait(

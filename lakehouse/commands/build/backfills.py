@@ -16,6 +16,7 @@ from lakehouse.errors import UsageError
 from lakehouse.orchestration import backfills
 from lakehouse.orchestration.backfills import (
     PAUSED_TAG,
+    backfill_of,
     daemon_is_on,
     data_of,
     holds_paused_runs,
@@ -200,7 +201,7 @@ def _has_state(settings: Settings) -> bool:
 
 
 def _chosen(instance: DagsterInstance, backfill_id: str) -> PartitionBackfill:
-    found = instance.get_backfill(backfill_id)
+    found = backfill_of(instance, backfill_id)
     if found is None:
         known = [each.backfill_id for each in newest_backfills(instance)]
         raise UsageError(
