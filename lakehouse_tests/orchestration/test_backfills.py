@@ -337,19 +337,48 @@ def test_a_backfill_that_no_daemon_looks_after_is_said_to_wait(
         assert (backfill in listed.out, off in listed.err) == (True, silent)
 
 
-def test_what_a_deploy_took_away_is_left_out_of_a_retry(
-    instance: DagsterInstance, settings: Settings, backfill: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without it, each retry of a backfill that a deploy broke would break at once for the same reason."""
-    sent: list[Mapping[str, Any]] = []
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, Any]]:
+    """What Dagster is asked to start; it says that it has."""
+    found: list[Mapping[str, Any]] = []
 
     def answer(url: str, query: str, variables: Mapping[str, Any]) -> dict[str, Any]:
         if not variables:
             return {"instance": {"info": None, "daemonHealth": {"daemonStatus": {"healthy": True}}}}
-        sent.append(variables["what"])
+        found.append(variables["what"])
         return {"launchPartitionBackfill": {"backfillId": "bcdefghi"}}
 
     monkeypatch.setattr(daemon, "ask", answer)
+    return found
+
+
+def test_a_retry_of_a_jobs_backfill_builds_its_rest(
+    instance: DagsterInstance, settings: Settings, backfill: str, sent: list[Mapping[str, Any]]
+) -> None:
+    """Without it, Dagster breaks the retry at its first look, and nothing is built."""
+    of_job = _kept(instance, backfill)._replace(
+        status=BulkActionStatus.COMPLETED_FAILED,
+        partition_names=[str(day) for day in DAYS],
+        asset_backfill_data=None,
+    )
+    instance.update_backfill(of_job)
+    instance.report_run_failed(_run(instance, backfill, DAYS[0], DAYS[3]))
+    said = run(settings.root, "backfills", "retry", backfill, "--no-wait")
+    assert said.code == OK, said.err
+    days = {"ranges": [{"start": str(DAYS[0]), "end": str(DAYS[3])}]}
+    assert sent[0]["partitionsByAssets"] == [
+        {"assetKey": {"path": name.split(".")}, "partitions": days} for name in TABLES
+    ]
+
+
+def test_what_a_deploy_took_away_is_left_out_of_a_retry(
+    instance: DagsterInstance,
+    settings: Settings,
+    backfill: str,
+    sent: list[Mapping[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without it, each retry of a backfill that a deploy broke would break at once for the same reason."""
     monkeypatch.setenv("LAKEHOUSE_FIRST_DAY", str(DAYS[2]))
     get_settings.cache_clear()
     graph = AssetGraph.from_assets([build_asset(tables()["bronze.events"])])

@@ -156,16 +156,26 @@ def retry(backfill_id: Id, *, no_wait: NoWait = False, as_json: AsJson = False) 
             )
         if state_of(chosen) == "done":
             raise UsageError(f"Backfill {backfill_id} is done: there is nothing left to build.")
-        rest, gone = rest_of(chosen, asset_graph())
+        of_job = not chosen.is_asset_backfill
+        rest, gone = (_left_of_job(instance, backfill_id), {}) if of_job else rest_of(chosen, asset_graph())
     client = DaemonClient(settings, say)
     if gone:
         named = "; ".join(f"{name} {days_text(days)}" for name, days in gone.items())
         say(f"Left out, since there is no such table or day any more: {named}.")
-        if not rest:
-            raise UsageError(f"There is nothing left of backfill {backfill_id} to build.")
-    again = client.rest(chosen, rest) if gone else client.again(backfill_id)
+    if (gone or of_job) and not rest:
+        raise UsageError(f"There is nothing left of backfill {backfill_id} to build.")
+    again = client.rest(chosen, rest) if gone or of_job else client.again(backfill_id)
     say(f"Backfill {again} builds what {backfill_id} has not.")
     started(settings, again, wait=not no_wait, as_json=as_json)
+
+
+def _left_of_job(instance: DagsterInstance, backfill_id: str) -> backfills.Days:
+    """What a backfill of a job has not built; Dagster (1.13) breaks where it is to retry one of a range of days."""
+    watch = Watch(instance, backfill_id)
+    watch.look()
+    told = watch.report.tables
+    left = {name: days - {*told[name].published, *told[name].unchanged} for name, days in watch.target.items()}
+    return {name: days for name, days in left.items() if days}
 
 
 def _set_paused(backfill_id: str, paused: bool, as_json: bool) -> None:
