@@ -178,6 +178,15 @@ def test_status_names_the_next_step_of_a_lake_that_was_never_built(cli: Cli) -> 
     assert "None of these was built yet" in cli("status", "--select", "group:gold").err
 
 
+def test_stale_days_of_a_lake_that_was_never_built_are_not_said_to_be_published(cli: Cli, root: Path) -> None:
+    """Without it, whoever has a wrong LAKEHOUSE_ROOT is told that every day is there."""
+    told = cli("backfill", "--stale").err.replace("\n", " ")
+    assert "Nothing to do: nothing was built yet in" in told
+    assert root.name in told
+    assert "LAKEHOUSE_ROOT" in told
+    assert "every day is published" not in told
+
+
 def test_tables_and_contracts_are_listed(cli: Cli) -> None:
     assert [each["table"] for each in cli("tables", "--json").json] == list(tables())
     facts = cli("describe", "silver.transactions", "--json").json

@@ -34,6 +34,7 @@ from lakehouse.orchestration.ended import unfinished_days
 from lakehouse.orchestration.instance import instance_to_read, opened_instance
 from lakehouse.orchestration.pieces import Piece, pieces_of
 from lakehouse.orchestration.slices import MOST_SLICES
+from lakehouse.query.names import built_names
 from lakehouse.runs.executing import Asked
 from lakehouse.runs.plans import DayPlan, forecast, plan_days, stale_by_table
 from lakehouse.runs.reports import Report
@@ -41,7 +42,7 @@ from lakehouse.runs.running import close_abandoned, run_pieces, run_stale
 from lakehouse.runs.selection import check_days, in_order, last_partition, select_tables
 from lakehouse.settings import Settings, get_settings
 from lakehouse.spark.warm import begin_early
-from lakehouse.texts import counted, days_text
+from lakehouse.texts import counted, days_text, program
 
 # Words of earlier releases: scripts go on working with them, and no help lists them.
 _FORMER = {"touched": "stale", "outdated": "older-code"}
@@ -267,13 +268,23 @@ def _tell_stale(report: Report, written: Rewritten | None, settings: Settings, w
     if way.as_json:
         print_json(report.as_json() | ({"rewritten": written.as_json()} if written else {}))
     elif not report.runs:
-        say("Nothing to do: every day is published from the inputs and the code that are there now.")
+        say(_nothing_to_do(settings))
         say_what_no_run_builds(settings)
     else:
         print_summary(report, settings)
         if written and not report.interrupted:
             print_rewritten(written, "rewritten")
         say_what_no_run_builds(settings)
+
+
+def _nothing_to_do(settings: Settings) -> str:
+    """Why no day is stale: a root that was never built, as by a wrong LAKEHOUSE_ROOT, is not one that is up to date."""
+    if built_names(settings):
+        return "Nothing to do: every day is published from the inputs and the code that are there now."
+    return (
+        f"Nothing to do: nothing was built yet in {settings.root}, and no day has landed there that could be built. "
+        f"Land files ({program()} land --help), or choose another root (LAKEHOUSE_ROOT)."
+    )
 
 
 def _run(settings: Settings, chunks: Sequence[Chunk], way: _Way) -> None:
