@@ -179,6 +179,11 @@ def read_manifest(file: Path) -> Manifest:
         if held.pop("format") != FORMAT:
             raise UsageError(f"{file} was written by another release of lakehouse, which has to read it.")
         return Manifest(**{**held, "features": tuple(held["features"])})
+    except FileNotFoundError:
+        raise UsageError(
+            f"{file} is no record of a training set: there is no such file. Name the .json that was written beside "
+            "one, or the Parquet file itself."
+        ) from None
     except (OSError, pa.ArrowException, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(
             f"{file} is no record of a training set ({type(error).__name__}: {error}): name the .json that was written "

@@ -197,6 +197,8 @@ def test_a_file_that_is_no_record_is_refused(tmp_path: Path) -> None:
     for name in ("x.json", "x.parquet", "none.json"):
         with pytest.raises(UsageError, match="is no record of a training set"):
             read_manifest(tmp_path / name)
+    with pytest.raises(UsageError, match=r"none.json is no record of a training set: there is no such file\. Name the"):
+        read_manifest(tmp_path / "none.json")  # and not Python's own words for it
 
 
 def test_what_a_killed_command_left_goes(shop: tuple[Lake, Table, Path]) -> None:
