@@ -96,8 +96,11 @@ def _reasons(report: Report, settings: Settings) -> None:
     if report.exit_code == 0 or report.interrupted:
         return
     if any(each.broken for each in report.tables.values()):
+        # A warm engine, as is the default, writes a log of its own; engine.log is of those within a process.
+        warm, within = (folder / "logs" for folder in (settings.engine_dir or settings.root, settings.root))
         say(
-            f"The engine's own messages are in {settings.root / 'logs' / 'engine.log'}; `{program()} doctor` checks it."
+            f"The engine's own messages are in {warm}/engine-….log where it is warm, else in {within}/engine.log; "
+            f"`{program()} doctor` checks it."
         )
     if any(each.failed for each in report.tables.values()):
         say("Readers see what was published of failed days before, if anything was.")

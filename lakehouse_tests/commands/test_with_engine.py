@@ -301,6 +301,7 @@ def test_an_engine_that_breaks_ends_with_3(copied: Path, monkeypatch: pytest.Mon
     assert "bronze.events broke: The engine is out of order." in said.err
     assert "silver.transactions 2011-03-01 … 2011-03-03 skipped: bronze.events broke" in said.err
     assert "engine.log" in said.err
+    assert "engine-….log" in said.err, "a warm engine has a log of its own: engine.log is empty then"
 
 
 def test_an_interrupted_backfill_goes_on_later(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
