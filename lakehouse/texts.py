@@ -12,6 +12,8 @@ from pathlib import Path
 
 from lakehouse.days import contiguous
 
+_CANDIDATE = "candidate-"  # what the runs that build one are called by, before an id
+
 
 def days_text(days: Iterable[date], most: int = 4) -> str:
     """Days as ranges: `2011-01-04 … 2011-01-07, 2011-01-09`."""
@@ -55,6 +57,11 @@ def program() -> str:
     return os.path.relpath(called) if called.name == "lakehouse" else "python -m lakehouse.cli"
 
 
+def short_run(run_id: str) -> str:
+    """The beginning of a run's id, as far as people need it; the word of a candidate's build is not cut."""
+    return run_id[: len(_CANDIDATE) + 8] if run_id.startswith(_CANDIDATE) else run_id[:8]
+
+
 def maker_text(run_id: str, code_version: str, *, is_current: bool) -> str:
     """Who made rows, behind a sentence about them: a restore has no run, and a day without rows no code.
 
@@ -63,6 +70,6 @@ def maker_text(run_id: str, code_version: str, *, is_current: bool) -> str:
         code_version: that made them; may be empty.
         is_current: whether that is today's code.
     """
-    run = f" by run {run_id[:8]}" if run_id else ""
+    run = f" by run {short_run(run_id)}" if run_id else ""
     age = "" if is_current else ", older than today's"
     return run + (f", code {code_version}{age}" if code_version else "")

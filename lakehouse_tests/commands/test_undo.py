@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -200,6 +201,7 @@ def test_a_candidate_from_build_to_drop(copied: Path) -> None:
     assert "removed" in run(copied, "candidate", "drop", name).err
     assert run(copied, "sql", count, "--json").json == before
     assert run(copied, "history", name, "--json").json[0]["operation"] == "swap"
+    assert re.search(r" swap +candidate-[0-9a-f]{8} ", run(copied, "history", name).out)  # and not candidat
     plan = run(copied, "backfill", "--select", name, *days, "--dry-run", "--json").json
     assert [each["build"] for each in plan["tables"]] == [[]], "the next run finds the swapped day current"
 

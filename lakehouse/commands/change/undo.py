@@ -19,7 +19,7 @@ from lakehouse.read.lake import Lake, table_path
 from lakehouse.runs.plans import stale_downstream
 from lakehouse.runs.selection import in_order
 from lakehouse.settings import Settings, get_settings
-from lakehouse.texts import counted, days_text, program
+from lakehouse.texts import counted, days_text, program, short_run
 from lakehouse.users import operator
 from lakehouse.versions.moments import parse_moment, version_at
 from lakehouse.versions.restore import Restore, plan_restore
@@ -81,8 +81,9 @@ def _print_versions(said: Sequence[Mapping[str, Any]]) -> None:
     columns = ("version", "time", "operation", "run", "code", "days", "rows before", "rows", "readable")
     rows = [
         (
-            e["version"], e["time"].replace(microsecond=0), e["operation"], (e["run_id"] or "")[:8], e["code_version"],
-            days_text(e["days"], 2), *("?" if e[n] is None else e[n] for n in ("rows_before", "rows")),
+            e["version"], e["time"].replace(microsecond=0), e["operation"], short_run(e["run_id"] or ""),
+            e["code_version"], days_text(e["days"], 2),
+            *("?" if e[n] is None else e[n] for n in ("rows_before", "rows")),
             "yes" if e["readable"] else f"no: {counted(e['files_gone'], 'file')} gone",
         )
         for e in said
