@@ -97,6 +97,8 @@ def _state(place: EnginePlace) -> dict[str, Any]:
     state["users"] = sorted(lease.pid for lease in users if lease.works)
     state["held_by"] = sorted(lease.pid for lease in users if not lease.works)
     if address is not None:
+        # The place where it writes was chosen by whoever started it, by settings that may differ from these.
+        state["log"] = address.log
         state |= {"url": address.url, "pid": address.pid, "seconds": round(time.time() - address.started)}
         state |= {"memory": address.memory, "resident_mb": _resident_mb(address.pid), "versions": address.versions}
         state |= {"ends_after_idle_seconds": address.idle_seconds, "ui": address.ui}
