@@ -147,6 +147,9 @@ def main() -> int:
     except (LakehouseError, OSError, subprocess.TimeoutExpired) as error:
         sys.stderr.write(f"{error}\nEngines will start without it, some seconds later.\n")
         return 0
+    except KeyboardInterrupt:
+        sys.stderr.write("Interrupted. No archive was made; the same command again makes it.\n")
+        return 130
     sys.stdout.write(f"Classes of the engine ({archive.stat().st_size / 1e6:.0f} MB) in {archive}\n")
     return 0
 

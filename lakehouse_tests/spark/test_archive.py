@@ -116,6 +116,19 @@ def test_a_set_up_goes_on_without_it(
     assert "Engines will start without it" in said
 
 
+def test_who_interrupts_it_sees_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first `make dev` makes it, which takes half a minute: long enough for somebody to press Ctrl-C."""
+
+    def interrupted() -> Path:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(archive, "make_archive", interrupted)
+    assert main() == 130
+    assert "the same command again makes it" in capsys.readouterr().err
+
+
 def test_the_work_it_is_made_from_works(spark: SparkSession, tmp_path: Path) -> None:
     """Without it, an archive could be made from an engine that failed at its first query."""
     archive.work(spark, tmp_path)
