@@ -134,9 +134,9 @@ def land(
     # In order of days: killed in the middle, the days that are there are the first ones, and the same command goes on.
     files = sorted((day, Path(path)) for day, path, _ in _listed(folder, landing, start, end))
     if not files:
-        between = f"from {start or 'any day'} to {end or 'any day'}"
+        between = "".join(f" {word} {day}" for word, day in (("from", start), ("to", end)) if day)
         raise SourceError(
-            f"{landing.source}: expected {wanted} files in {folder} {between}, got {_found(folder, landing)}; "
+            f"{landing.source}: expected {wanted} files in {folder}{between}, got {_found(folder, landing)}; "
             "choose another range or folder, or write in the `files` of its Landing how they are called"
         )
     zone = root / "landing" / landing.source
@@ -150,7 +150,7 @@ def _found(folder: Path, landing: Landing) -> str:
         return f"{len(days)} of other days, {min(days)} to {max(days)}"
     names = list(islice(_names(folder), _TOLD + 1))
     told = ", ".join(names[:_TOLD]) + (", …" if len(names) > _TOLD else "")
-    return f"none of any day, but {told}" if names else "no file at all"
+    return f"only {told}" if names else "no file at all"
 
 
 def _names(folder: Path) -> Iterator[str]:
