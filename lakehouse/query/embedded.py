@@ -24,7 +24,7 @@ from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.errors import UnsupportedTableError
 from lakehouse.query.checked_query import CheckedQuery, TableUse
-from lakehouse.query.kinds import Kind, arrow_type, columns_of, duckdb_type, quoted, text
+from lakehouse.query.kinds import Kind, arrow_type, columns_of, duckdb_type, has_fields, quoted, text
 from lakehouse.query.pinning import Pinned
 from lakehouse.query.scope import Relation
 from lakehouse.query.sql_text import NotTranslatedError
@@ -85,7 +85,9 @@ def _run(
     limit: int | None,
 ) -> pa.Table:
     paths = [str(Path(each.uri) / file.path) for each in snapshots.values() for file in each.live]
-    for merged in (False, True):
+    # Of a struct, a field that the first file does not have would be null of all files, and nothing would fail.
+    nested = any(has_fields(kind) for each in columns.values() for _, kind in each)
+    for merged in (True,) if nested else (False, True):
         with _walled(paths, folder) as engine:
             try:
                 for view, each in snapshots.items():

@@ -108,6 +108,11 @@ def columns_of(schema: str) -> tuple[tuple[str, Kind], ...]:
     return of_delta(json.loads(schema)).parts
 
 
+def has_fields(kind: Kind) -> bool:
+    """Whether it is a struct, or has one inside."""
+    return kind.name == "struct" or any(has_fields(each) for _, each in kind.parts)
+
+
 def of_sql(said: exp.DataType) -> Kind:
     """A type that a query names."""
     name = said.this.name if isinstance(said.this, exp.DataType.Type) else str(said.this)

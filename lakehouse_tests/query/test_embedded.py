@@ -40,6 +40,17 @@ def test_a_column_that_came_later_is_null_before(settings: Settings) -> None:
     assert [row["price"] for row in made] == [None] * 30 + [row["price"] for row in ROWS[30:]]
 
 
+def test_a_field_that_came_later_has_its_values(tmp_path: Path) -> None:
+    """Without it, the first file's fields would be those of all: newer ones null, in rows that have them."""
+    path, old, new = tmp_path / "tables" / "silver" / "o", {"a": 1}, {"a": 2, "b": 3}
+    for some in (old, new):
+        kind = pa.struct([(name, pa.int32()) for name in some])
+        rows = pa.table({"s": pa.array([some], kind), "l": pa.array([[some]], pa.list_(kind))})
+        write_deltalake(path, rows, mode="append", schema_mode="merge")
+    made = asked(Settings(root=tmp_path), "select s.b, l[0].b x, s from silver.o order by s.a").to_pylist()
+    assert made == [{"b": None, "x": None, "s": {"a": 1, "b": None}}, {"b": 3, "x": 3, "s": {"a": 2, "b": 3}}]
+
+
 def test_partitions_come_from_the_log(settings: Settings) -> None:
     """Without it, the null day, whose folder has a name, would be a text or lost."""
     made = asked(settings, "select id, day from silver.o order by id").to_pylist()
