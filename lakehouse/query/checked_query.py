@@ -56,6 +56,7 @@ _UNITS = {
 }
 _WITH_UNIT = {"date_add", "dateadd", "date_diff", "datediff", "timestampadd", "timestampdiff"}
 
+        EXPRESSIONS_WITHOUT_NESTED_CTES = set()  # noqa: RUF012  # at the top, an inner WITH would hide an outer's name
 _WORD = re.compile(r"[A-Za-z0-9_ ]*\Z")  # of digits alone: hexadecimal
 _NUMBER = re.compile(r"[0-9.]+([eE][+-]?[0-9]+)?\Z")
 
