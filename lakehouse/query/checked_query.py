@@ -45,10 +45,18 @@ class LakeSql(Spark):
         ARRAY_CONSTRUCTORS = {}  # noqa: RUF012  # `array(1, 2)[1]` is a call and an index
         JOINS_HAVE_EQUAL_PRECEDENCE = False  # `a, b RIGHT JOIN c` joins b with c first
 
+        def _parse_interval(  # type: ignore[override]  # what it makes is taken as any term
+            self, require_interval: bool = True, parse_function_unit: bool = True
+        ) -> exp.Expr | None:
+            """`- INTERVAL 1 DAY 2 HOURS` takes both away: the base class reads a bare sum, and takes the day alone."""
+            found = super()._parse_interval(require_interval, parse_function_unit)
+            return exp.Paren(this=found) if require_interval and isinstance(found, exp.Add) else found
+
     class Generator(SparkGenerator):
         """Spark's words where the base class has others."""
 
         TABLESAMPLE_SEED_KEYWORD = "REPEATABLE"
+        EXPRESSIONS_WITHOUT_NESTED_CTES = set()  # noqa: RUF012  # at the top, an inner WITH would hide an outer's name
 
 
 _UNITS = {
@@ -56,7 +64,6 @@ _UNITS = {
 }
 _WITH_UNIT = {"date_add", "dateadd", "date_diff", "datediff", "timestampadd", "timestampdiff"}
 
-        EXPRESSIONS_WITHOUT_NESTED_CTES = set()  # noqa: RUF012  # at the top, an inner WITH would hide an outer's name
 _WORD = re.compile(r"[A-Za-z0-9_ ]*\Z")  # of digits alone: hexadecimal
 _NUMBER = re.compile(r"[0-9.]+([eE][+-]?[0-9]+)?\Z")
 
