@@ -28,7 +28,8 @@ ASK = "error('Spark decides')"
 _COMPARED = {"boolean", "string", "date", "timestamp", "timestamp_ntz", "void"}
 _EXACT = 15  # digits that a double holds
 _DAY = re.compile(r"\d{4}-\d\d-\d\d\Z")
-_TIME = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?\Z")
+_HOUR = "([01][0-9]|2[0-3])"  # to DuckDB 24:00 is the next day's begin, to Spark no time
+_TIME = re.compile(rf"\d{{4}}-\d\d-\d\d([ T]{_HOUR}:\d\d(:\d\d(\.\d{{1,6}})?)?)?\Z")
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ _NUMBER_TEXT = {
     "decimal": r"[+-]?([0-9]+(\.[0-9]+)?|\.[0-9]+)",
     "double": r"[+-]?([0-9]+(\.[0-9]+)?|\.[0-9]+)([eE][+-]?[0-9]+)?",
     "date": r"[0-9]{4}-[0-9]{2}-[0-9]{2}",
-    "timestamp": r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?",
+    "timestamp": rf"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}} {_HOUR}:[0-9]{{2}}:[0-9]{{2}}(\.[0-9]{{1,6}})?",
 }
 
 
