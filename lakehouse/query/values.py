@@ -199,8 +199,9 @@ def _truncated(value: Value, kind: Kind) -> str:
 
 
 def _shortest(value: Value, kind: Kind) -> str:
-    # Of a text with an exponent, DuckDB does not see that it has too many digits.
-    fits = f"abs({value.sql}) < 1e{kind.precision - kind.scale}"
+    # Of a text with an exponent, DuckDB does not see that it has too many digits. Of more digits than a double holds,
+    # Java (before 19) writes others than the shortest: 8.41E21 is 8.409999999999999E21.
+    fits = f"abs({value.sql}) < 1e{min(kind.precision, _EXACT) - kind.scale}"
     made = cast(cast(value.sql, STRING), kind)
     return f"(CASE WHEN {fits} THEN {made} WHEN {value.sql} IS NULL THEN NULL ELSE {ASK} END)"
 
