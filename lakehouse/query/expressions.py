@@ -43,8 +43,11 @@ def translated(node: exp.Expr, scope: Scope) -> Value:
 
 
 def condition(node: exp.Expr, scope: Scope) -> str:
-    """An expression that is true, false or null."""
-    return _condition(node, scope).sql
+    """An expression that is true, false or null, and not the bare null: Spark refuses `CASE WHEN NULL`."""
+    made = _condition(node, scope)
+    if made.kind == NULL:
+        raise NotTranslatedError("null as a condition")
+    return made.sql
 
 
 def kept(node: exp.Expr, scope: Scope) -> str:

@@ -97,6 +97,7 @@ def test_a_limit_ends_the_reading(settings: Settings) -> None:
         ("select id from silver.o where at < '2011-01-01 24:00:00'", "'2011-01-01 24:00:00' beside a timestamp"),
         ("select cast(5e22 as decimal(38,0)) x", "a value whose meaning it decides"),
         ("select cast(5.684341886080802e-14 as decimal(38,30)) x", "a value whose meaning it decides"),
+        ("select case when null then 1 else 2 end x", "null as a condition"),
         ("select cast(name as int) x from silver.o", "a value whose meaning it decides"),
         ("select small + 1, try_add(small, 1) x from silver.o", "the function try_add"),
         ("select window(at, '1 day') w from silver.o", "the function window"),
