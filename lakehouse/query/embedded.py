@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -92,7 +94,7 @@ def _run(
             try:
                 for view, each in snapshots.items():
                     engine.execute(f"CREATE TEMP VIEW {quoted(view)} AS {_rows_of(each, columns[view], merged=merged)}")
-                return _rows(engine, made, schema, limit)
+                return _awaited(engine, partial(_rows, engine, made, schema, limit))
             except _FAILURES as error:
                 # A file without a column that came later ends the first try, which looks at one file alone.
                 if merged or "Spark decides" in str(error):
@@ -154,6 +156,19 @@ def _walled(paths: Sequence[str], folder: Path | None) -> Iterator[duckdb.DuckDB
         yield engine
     finally:
         engine.close()
+
+
+def _awaited(engine: duckdb.DuckDBPyConnection, read: Callable[[], pa.Table]) -> pa.Table:
+    """What a thread reads. While DuckDB works, it hears no Ctrl-C, which comes to the main thread: that one waits."""
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(read)
+        try:
+            return found.result()
+        except KeyboardInterrupt:
+            while not found.done():  # again, since what has not begun yet cannot be interrupted
+                engine.interrupt()
+                wait([found], timeout=0.1)
+            raise
 
 
 def _rows(engine: duckdb.DuckDBPyConnection, made: Relation, schema: pa.Schema, limit: int | None) -> pa.Table:

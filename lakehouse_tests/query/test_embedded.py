@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import duckdb
@@ -249,6 +251,18 @@ def test_rows_left_by_a_killed_query_are_removed_by_the_next(tmp_path: Path) -> 
     with _spilling(tmp_path):
         assert not list((tmp_path / "spill").rglob("rows"))
     assert not store.listed(tmp_path / "spill")
+
+
+def test_an_interrupt_ends_a_query_that_runs(settings: Settings) -> None:
+    """Without it, Ctrl-C is heard when the query is done, which may be tomorrow."""
+    many = ", ".join(f"silver.o {name}" for name in "abcdef")
+    begun = time.monotonic()
+    interrupt = threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT))
+    interrupt.start()
+    with pytest.raises(KeyboardInterrupt):
+        asked(settings, f"select count(*) n from {many} where a.id + b.id + c.id + d.id + e.id > f.id")
+    interrupt.join()
+    assert time.monotonic() - begun < 10
 
 
 def test_names_are_those_of_tables_on_the_disk(tmp_path: Path) -> None:
