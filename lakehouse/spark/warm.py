@@ -109,6 +109,8 @@ def join(settings: Settings) -> SparkSession:
         EngineError: where it does not come up, with its log and how to do without it.
         SettingsError: where the user's settings decide rows.
     """
+    from pyspark.errors import PySparkException
+
     config = spark_config(settings)
     with _LOCK:
         place = _prepared(settings, config)
@@ -124,6 +126,11 @@ def join(settings: Settings) -> SparkSession:
                 leave()
                 if last:
                     raise
+            except PySparkException as error:  # its keeper is held up as well
+                leave()
+                raise EngineError(
+                    f"The warm engine (process {joined.address.pid}) does not answer: lakehouse engine stop --force"
+                ) from error
             else:
                 break
         return joined.spark  # type: ignore[no-any-return]

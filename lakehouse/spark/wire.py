@@ -23,6 +23,7 @@ from lakehouse.spark.options import REMOTE
 USER = "lakehouse"
 _ENDING = re.compile("SparkContext was shut down|stopped SparkContext|OutOfMemoryError")
 _MOMENT = 2.0  # seconds
+_TRIES, _APART = 60, 4000  # milliseconds at most; a keeper takes less time to end an engine that answers no more
 _DIRECTLY = [("grpc.enable_http_proxy", 0)]  # a proxy of the environment is not for this machine
 
 
@@ -56,7 +57,7 @@ class _WhileThere(DefaultPolicy):
     """Tries again as Spark's own policy does, but not to reach a server that has ended."""
 
     def __init__(self, check: Callable[[], None]) -> None:
-        super().__init__(max_backoff=4000)
+        super().__init__(max_retries=_TRIES, max_backoff=_APART)
         self._check = check
 
     def can_retry(self, e: BaseException) -> bool:
