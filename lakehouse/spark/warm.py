@@ -129,7 +129,8 @@ def join(settings: Settings) -> SparkSession:
             except PySparkException as error:  # its keeper is held up as well
                 leave()
                 raise EngineError(
-                    f"The warm engine (process {joined.address.pid}) does not answer: lakehouse engine stop --force"
+                    f"The warm engine (process {joined.address.pid}) does not answer. End it with `lakehouse engine "
+                    "stop --force`, and run the command again: it starts a new engine."
                 ) from error
             else:
                 break

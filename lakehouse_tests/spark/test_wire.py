@@ -41,5 +41,5 @@ def test_an_engine_that_its_keeper_does_not_end_is_told(tmp_path: Path, monkeypa
     joined: Any = SimpleNamespace(spark=Frozen(), address=address, leave=lambda: None, is_there=lambda: True)
     monkeypatch.setattr(warm, "_joined", {})
     monkeypatch.setattr(warm, "_use", lambda *_: joined)
-    with pytest.raises(EngineError, match=r"process 7\) does not answer: lakehouse engine stop"):
+    with pytest.raises(EngineError, match=r"process 7\) does not answer\. End it with `lakehouse engine stop"):
         warm.join(Settings(root=tmp_path))
