@@ -77,7 +77,9 @@ def snippet(tool: Tool, name: str, path: Path) -> str:
             own = f"# In DuckDB's own shell, with its extension: INSTALL delta; LOAD delta; FROM delta_scan('{path}');"
             return f"import duckdb\n{opened}.to_pyarrow_dataset()\n{ask}\n{own}"
         case Tool.POLARS:
-            return f'import polars as pl\n\n{short} = pl.scan_delta("{path}")\nprint({short}.head().collect())'
+            # Its own scan_delta takes `route=valid` in the paths of published files for a partition, and fails.
+            rows = f'pl.from_arrow(DeltaTable("{path}").to_pyarrow_table())'
+            return f"import polars as pl\nfrom deltalake import DeltaTable\n\n{short} = {rows}\nprint({short}.head())"
         case Tool.PANDAS:
             return f"{opened}.to_pandas()\nprint({short}.head())"
         case Tool.SPARK:
