@@ -12,7 +12,8 @@ from pathlib import Path
 
 from lakehouse.days import contiguous
 
-_CANDIDATE = "candidate-"  # what the runs that build one are called by, before an id
+CANDIDATE_RUN = "candidate-"
+"""How the id of a run begins that builds a candidate."""
 
 
 def days_text(days: Iterable[date], most: int = 4) -> str:
@@ -59,7 +60,7 @@ def program() -> str:
 
 def short_run(run_id: str) -> str:
     """The beginning of a run's id, as far as people need it; the word of a candidate's build is not cut."""
-    return run_id[: len(_CANDIDATE) + 8] if run_id.startswith(_CANDIDATE) else run_id[:8]
+    return run_id[: len(CANDIDATE_RUN) + 8] if run_id.startswith(CANDIDATE_RUN) else run_id[:8]
 
 
 def maker_text(run_id: str, code_version: str, *, is_current: bool) -> str:

@@ -15,6 +15,7 @@ from lakehouse.commands.console import console, say, table
 from lakehouse.runs.reports import Report, TableOutcome
 from lakehouse.settings import Settings
 from lakehouse.sources.landing import never_read
+from lakehouse.spark.engine_place import engine_logs
 from lakehouse.texts import counted, days_text, program
 
 MOST_REASONS = 20
@@ -97,10 +98,10 @@ def _reasons(report: Report, settings: Settings) -> None:
         return
     if any(each.broken for each in report.tables.values()):
         # A warm engine, as is the default, writes a log of its own; engine.log is of those within a process.
-        warm, within = (folder / "logs" for folder in (settings.engine_dir or settings.root, settings.root))
+        within = settings.root / "logs" / "engine.log"
         say(
-            f"The engine's own messages are in {warm}/engine-….log where it is warm, else in {within}/engine.log; "
-            f"`{program()} doctor` checks it."
+            f"The engine's own messages are in {engine_logs(settings)}/engine-….log where it is warm, "
+            f"else in {within}; `{program()} doctor` checks it."
         )
     if any(each.failed for each in report.tables.values()):
         say("Readers see what was published of failed days before, if anything was.")

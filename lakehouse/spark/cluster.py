@@ -31,6 +31,7 @@ from lakehouse.servers.place import Place, read_record, write_private
 from lakehouse.servers.ports import HERE, free_port
 from lakehouse.settings import Settings
 from lakehouse.spark.config import class_path, spark_config
+from lakehouse.spark.engine_place import engine_logs
 from lakehouse.spark.keeper import EXIT, JAVA_OPTIONS, SERVING
 from lakehouse.spark.options import java_options
 from lakehouse.spark.warm import engines, handed_on
@@ -102,8 +103,7 @@ class Cluster:
 
 def place_of(settings: Settings) -> Place:
     """Where the cluster of this lakehouse is, or would be."""
-    logs = (settings.engine_dir or settings.root) / "logs"
-    return Place(engines(settings) / "cluster" / "standalone", logs / "cluster.log")
+    return Place(engines(settings) / "cluster" / "standalone", engine_logs(settings) / "cluster.log")
 
 
 def cluster_of(settings: Settings) -> Cluster | None:

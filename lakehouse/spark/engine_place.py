@@ -16,8 +16,17 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lakehouse.servers.place import GENTLY, Place, is_locked, locked, make_private, read_record, write_private
+
+if TYPE_CHECKING:  # a keeper does without, whose start pydantic would hold up
+    from lakehouse.settings import Settings
+
+
+def engine_logs(settings: Settings) -> Path:
+    """The folder of what warm engines and clusters print; an engine within a process has its log under the root."""
+    return (settings.engine_dir or settings.root) / "logs"
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from lakehouse.servers.place import log_with_room
 from lakehouse.settings import Settings
 from lakehouse.spark import keeper, ui
 from lakehouse.spark.config import spark_config
-from lakehouse.spark.engine_place import Address, EnginePlace
+from lakehouse.spark.engine_place import Address, EnginePlace, engine_logs
 from lakehouse.spark.keeper import TOKEN, Orders
 from lakehouse.spark.options import REMOTE, java_options
 
@@ -314,8 +314,7 @@ def _failed(place: EnginePlace, why: str) -> EngineError:
 
 
 def _place(settings: Settings, name: str) -> EnginePlace:
-    logs = (settings.engine_dir or settings.root) / "logs"
-    return EnginePlace(engines(settings) / name, logs / f"engine-{name}.log")
+    return EnginePlace(engines(settings) / name, engine_logs(settings) / f"engine-{name}.log")
 
 
 def _prepared(settings: Settings, config: Mapping[str, str]) -> EnginePlace:

@@ -279,11 +279,11 @@ def test_a_run_that_crashed_and_was_started_again_is_no_failure(
     assert [run.run_id for run in watch.report.runs] == [again.run_id]
 
 
-def test_a_job_backfill_is_one_too(instance: DagsterInstance) -> None:
-    """Without it, what was launched from the job's page could be neither seen nor paused."""
+def _of_job(instance: DagsterInstance, backfill_id: str, status: BulkActionStatus) -> PartitionBackfill:
+    """A backfill of a job over the first day, as Dagster's page and command leave it."""
     made = PartitionBackfill(
-        "ofajobid",
-        BulkActionStatus.REQUESTED,
+        backfill_id,
+        status,
         from_failure=False,
         tags={},
         backfill_timestamp=1_300_000_000.0,
@@ -291,6 +291,12 @@ def test_a_job_backfill_is_one_too(instance: DagsterInstance) -> None:
         asset_selection=[AssetKey(["bronze", "events"])],
     )
     instance.add_backfill(made)
+    return made
+
+
+def test_a_job_backfill_is_one_too(instance: DagsterInstance) -> None:
+    """Without it, what was launched from the job's page could be neither seen nor paused."""
+    made = _of_job(instance, "ofajobid", BulkActionStatus.REQUESTED)
     assert [each.backfill_id for each in newest_backfills(instance)] == ["ofajobid"]
     assert target_of(made, asset_graph()) == {"bronze.events": {DAYS[0]}}
     run = _run(instance, "ofajobid", DAYS[0], DAYS[0])
@@ -303,16 +309,7 @@ def test_one_by_dagsters_own_command_is_over_with_its_runs(
     instance: DagsterInstance, settings: Settings, *, well: bool
 ) -> None:
     """Without it, `dagster job backfill` is done once its runs are queued: no run was started for days that wait."""
-    made = PartitionBackfill(
-        "ofdagste",
-        BulkActionStatus.COMPLETED,
-        from_failure=False,
-        tags={},
-        backfill_timestamp=1_300_000_000.0,
-        partition_names=["2011-03-01"],
-        asset_selection=[AssetKey(["bronze", "events"])],
-    )
-    instance.add_backfill(made)
+    _of_job(instance, "ofdagste", BulkActionStatus.COMPLETED)
     waits = _run(instance, "ofdagste", DAYS[0], DAYS[0])
     shown = run(settings.root, "backfills", "show", "ofdagste")
     assert ("running" in shown.out, "no run was started" in shown.out + shown.err) == (True, False)

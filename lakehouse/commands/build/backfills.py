@@ -159,12 +159,14 @@ def retry(backfill_id: Id, *, no_wait: NoWait = False, as_json: AsJson = False) 
         of_job = not chosen.is_asset_backfill
         rest, gone = (_left_of_job(instance, backfill_id), {}) if of_job else rest_of(chosen, asset_graph())
     client = DaemonClient(settings, say)
+    # Dagster would go on with the backfill as it was: with what is gone, and, of a job's, with what it breaks over.
+    by_tables = of_job or bool(gone)
     if gone:
         named = "; ".join(f"{name} {days_text(days)}" for name, days in gone.items())
         say(f"Left out, since there is no such table or day any more: {named}.")
-    if (gone or of_job) and not rest:
+    if by_tables and not rest:
         raise UsageError(f"There is nothing left of backfill {backfill_id} to build.")
-    again = client.rest(chosen, rest) if gone or of_job else client.again(backfill_id)
+    again = client.rest(chosen, rest) if by_tables else client.again(backfill_id)
     say(f"Backfill {again} builds what {backfill_id} has not.")
     started(settings, again, wait=not no_wait, as_json=as_json)
 

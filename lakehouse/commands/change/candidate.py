@@ -31,7 +31,7 @@ from lakehouse.read.lake import Lake
 from lakehouse.runs.plans import stale_downstream
 from lakehouse.runs.selection import check_days, last_partition
 from lakehouse.settings import Settings, get_settings
-from lakehouse.texts import counted, days_text, program
+from lakehouse.texts import CANDIDATE_RUN, counted, days_text, program
 from lakehouse.users import operator
 from lakehouse.versions.candidate import Candidate, build_candidate, drop_candidate, open_candidate
 from lakehouse.versions.candidate import swap as swap_tables
@@ -74,7 +74,7 @@ def build(name: Name, first: FromDay = None, last: ToDay = None, *, as_json: AsJ
     with engine_output_aside(settings):
         lake = lake_with_engine(settings)
         days = _days(settings, lake, contract, first, last)
-        result = build_candidate(lake, contract, days, run_id=f"candidate-{uuid.uuid4().hex[:12]}")
+        result = build_candidate(lake, contract, days, run_id=f"{CANDIDATE_RUN}{uuid.uuid4().hex[:12]}")
     failed = {day: result.days[day].reason for day in result.with_status("failed")}
     if as_json:
         print_json(_built(result, failed))
