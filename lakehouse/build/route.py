@@ -13,7 +13,17 @@ from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Rule, Table
-from lakehouse.delta.staged import CONTENT, COPIES, FAILED_RULES, IN_TWO_STEPS, QUARANTINED, REPEATED, ROUTE, VALID
+from lakehouse.delta.staged import (
+    CONTENT,
+    COPIES,
+    FAILED_RULES,
+    IN_TWO_STEPS,
+    QUARANTINED,
+    REPEATED,
+    ROUTE,
+    VALID,
+    name_routes,
+)
 from lakehouse.errors import ContractError, SchemaMismatchError
 from lakehouse.pairs import in_pairs
 from lakehouse.read.content import content_of_row
@@ -164,6 +174,7 @@ def write_routed(
             "`in_pairs(add, columns)`, with `from lakehouse.pairs import in_pairs` and `from operator import add`. "
             "Nothing was published."
         ) from error
+    name_routes(folder)
     keep_group(folder)
     return int(given.get["rows"]) if counted else None
 

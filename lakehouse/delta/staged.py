@@ -7,6 +7,7 @@ import os
 import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -24,6 +25,7 @@ ROUTE = "route"
 VALID, QUARANTINED = "valid", "quarantined"
 UNSEEN = ("_raw", "_error", "_rescued")  # may hold what their columns hide: no bounds, in no output
 REPEATED = "repeated"  # one row a key that another day's row comes before: it is counted, and read by nobody
+ROUTES = (VALID, QUARANTINED, REPEATED)
 COPIES = "_copies"
 CONTENT = "_content"
 BESIDE = (COPIES, CONTENT)  # of staged files, not of tables
@@ -50,6 +52,22 @@ class StagedFile:
     types: Mapping[str, str]
 
 
+def name_routes(folder: Path) -> None:
+    """Call the folders of the routes by their names alone, once an engine has written them as `route=…`.
+
+    The files become a table's where they are, and readers such as Polars take every `…=…` of a path for a partition
+    column: they refuse a table that has no column `route`.
+
+    Args:
+        folder: the stage folder, as the engine has left it.
+    """
+    for route in ROUTES:
+        written = folder / f"{ROUTE}={route}"
+        if store.is_folder(written):
+            with suppress(PermissionError):  # somebody else's, as where a cluster has a user of its own: it stays so
+                store.move(written, folder / route)
+
+
 def read_staged(folder: Path, partition_by: Sequence[str], expected: int | None = None) -> list[StagedFile]:
     """Every Parquet file below a stage folder that the driver has put there, sorted by path.
 
@@ -67,7 +85,7 @@ def read_staged(folder: Path, partition_by: Sequence[str], expected: int | None 
     if not store.is_folder(folder):
         raise FileNotFoundError(f"{folder} is not there.")
     entries = [each for each in store.listed(folder) if not each.name.startswith((".", "_"))]
-    if strange := [each for each in entries if not each.name.startswith(f"{ROUTE}=")]:
+    if strange := [each for each in entries if _route(each.name) not in ROUTES]:
         raise StagedFileError(f"{folder} is no stage folder: {strange[0].name} is in it. Run the partition again.")
     found = (path for route in entries for path in store.walk(route))
     paths = sorted(p for p in found if p.suffix == ".parquet" and not p.name.startswith((".", "_")))
@@ -89,14 +107,18 @@ def clear(folder: Path) -> None:
     for child in store.listed(folder):
         if not store.is_folder(child):
             store.delete(child)
-        elif child.name != f"route={VALID}":
+        elif _route(child.name) != VALID:
             store.delete_tree(child)
 
 
 def _read(path: Path, folder: Path, partition_by: Sequence[str]) -> StagedFile:
-    keys = dict(part.split("=", 1) for part in path.relative_to(folder).parts[:-1])
-    values = {name: value_of_folder(text) for name, text in keys.items()}
-    return staged_file(path, {name: values[name] for name in partition_by}, values[ROUTE] or VALID)
+    first, *parts = path.relative_to(folder).parts[:-1]
+    values = {name: value_of_folder(text) for name, _, text in (part.partition("=") for part in parts)}
+    return staged_file(path, {name: values[name] for name in partition_by}, _route(first))
+
+
+def _route(folder: str) -> str:
+    return folder.removeprefix(f"{ROUTE}=")
 
 
 def value_of_folder(text: str) -> str | None:
@@ -260,7 +282,7 @@ def new_path(folder: Path, route: str, partition_by: Sequence[str], values: Sequ
         f"{name}={HIVE_NULL if value is None else quote(value, safe=' _.-')}"
         for name, value in zip(partition_by, values, strict=True)
     ]
-    return folder.joinpath(f"{ROUTE}={route}", *parts, f"part-{uuid.uuid4().hex}.snappy.parquet")
+    return folder.joinpath(route, *parts, f"part-{uuid.uuid4().hex}.snappy.parquet")
 
 
 def moved(file: StagedFile, folder: Path, *, keep: bool) -> StagedFile:
@@ -274,7 +296,8 @@ def moved(file: StagedFile, folder: Path, *, keep: bool) -> StagedFile:
     Raises:
         FileNotFoundError: where it is not there any more.
     """
-    path = folder.joinpath(*file.path.parts[file.path.parts.index(f"{ROUTE}={file.route}") :])
+    below = len(file.partition) + 2  # its route, its partition, its name
+    path = folder.joinpath(*file.path.parts[-below:])
     if keep:
         store.link(file.path, path)
     else:

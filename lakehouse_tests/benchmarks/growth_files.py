@@ -161,7 +161,7 @@ def _made_up_log(path: Path, column: str, days: list[date]) -> None:
         for number, day in enumerate(days):
             log.write(json.dumps({"txn": {"appId": day_transaction(day), "version": number + 1}}) + "\n")
             for part in range(FILES_A_DAY):
-                name = f"staged/{uuid.uuid4().hex}/route=valid/{column}={day}/part-{part}-{uuid.uuid4()}.parquet"
+                name = f"staged/{uuid.uuid4().hex}/valid/{column}={day}/part-{part}-{uuid.uuid4()}.parquet"
                 add = {
                     "path": name, "partitionValues": {column: day.isoformat()}, "size": 20_000,
                     "modificationTime": 1_700_000_000_000, "dataChange": True, "stats": stats,

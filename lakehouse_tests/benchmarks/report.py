@@ -220,7 +220,7 @@ def _moment(day: date) -> datetime:
 
 def _file(day: date, rows: int) -> dict[str, Any]:
     stats = {"numRecords": rows, "minValues": {"id": "a"}, "maxValues": {"id": "z"}, "nullCount": {"id": 0}}
-    name = f"staged/{uuid.uuid4().hex}/route=valid/day={day}/part-0.parquet"
+    name = f"staged/{uuid.uuid4().hex}/valid/day={day}/part-0.parquet"
     return {
         "add": {
             "path": name, "partitionValues": {"day": str(day)}, "size": rows * 20, "modificationTime": _at(day),

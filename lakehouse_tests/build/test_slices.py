@@ -124,8 +124,8 @@ def test_slices_are_published_together_and_leave_nothing(door: Sliced) -> None:
     assert (door.attempt(2).metrics.rows, door.attempt(3).metrics.quarantined) == (N, N)
     door.check(3)
     assert not door.notes()
-    assert {file.path.split("/")[2] for file in open_snapshot(door.path).files} == {"route=valid"}
-    assert not [name for name in door.orphans() if "route=quarantined" in name]
+    assert {file.path.split("/")[2] for file in open_snapshot(door.path).files} == {"valid"}
+    assert not [name for name in door.orphans() if "/quarantined/" in name]
     assert door.told[-1].startswith("silver.sales: slice 4 of 4 staged in ")
     assert door.told[-1].endswith(" s, 2 rows")
 
@@ -143,7 +143,7 @@ def test_an_attempt_goes_on_with_what_was_staged(door: Sliced) -> None:
     assert door.told[-4] == "silver.sales: slice 1 of 4 taken from an earlier attempt, 2 rows"
     door.check(2)
     live = {door.path / file.path for file in open_snapshot(door.path).files}
-    assert {path for path in before if "route=valid" in str(path)} < live
+    assert {path for path in before if "/valid/" in str(path)} < live
     assert {path: path.stat().st_mtime_ns for path in before if path in live}.items() <= before.items()
     assert not door.notes()
 
@@ -151,7 +151,7 @@ def test_an_attempt_goes_on_with_what_was_staged(door: Sliced) -> None:
 def test_a_staged_slice_that_is_not_whole_is_staged_again(door: Sliced) -> None:
     """Without it, what a vacuum or a power cut took of a slice would be missing from the table without a word."""
     door.die(2, at=3)
-    gone, short, *_ = sorted(p for p in files_of(door.notes()) if "route=quarantined" in str(p))
+    gone, short, *_ = sorted(p for p in files_of(door.notes()) if "/quarantined/" in str(p))
     gone.unlink()
     os.truncate(short, short.stat().st_size - 1)
     door.publish(2)

@@ -87,9 +87,9 @@ def age(path: Path, hours: float) -> None:
 
 def test_orphans_go_and_young_ones_stay(path: Path) -> None:
     """A crash leaves staged files; those of a run that is still on look the same, but are young."""
-    old = put(path / "staged" / "dead" / "route=valid" / "day=2011-03-01" / "part-0.parquet", 100)
+    old = put(path / "staged" / "dead" / "valid" / "day=2011-03-01" / "part-0.parquet", 100)
     marker = put(path / "staged" / "dead" / "_SUCCESS", 100)
-    young = put(path / "staged" / "running" / "route=valid" / "day=2011-03-01" / "part-0.parquet", 23)
+    young = put(path / "staged" / "running" / "valid" / "day=2011-03-01" / "part-0.parquet", 23)
     rehearsed = vacuum(path, 24, dry_run=True)
     assert (len(rehearsed.files), rehearsed.size) == (2, 200)
     assert old.exists()

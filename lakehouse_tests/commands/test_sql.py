@@ -231,17 +231,26 @@ def test_what_is_printed_for_other_tools_opens_the_table(cli: Cli, tool: str) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tool", ["duckdb", "polars", "pandas"])
-def test_what_is_printed_opens_files_where_a_publish_leaves_them(tmp_path: Path, tool: str) -> None:
-    """Without it, a folder above the partitions' own, `route=valid`, is taken for one of them."""
-    path, staged = tmp_path / "orders", "staged/one/route=valid/"
+@pytest.mark.parametrize(
+    ("tool", "route"),
+    [
+        ("duckdb", "valid"),
+        ("polars", "valid"),
+        ("pandas", "valid"),
+        ("polars", "route=valid"),
+        ("duckdb", "route=valid"),
+    ],
+)
+def test_what_is_printed_opens_files_where_a_publish_leaves_them(tmp_path: Path, tool: str, route: str) -> None:
+    """Without it, a folder above the partitions' own, such as `route=valid`, is taken for one of them."""
+    path, staged = tmp_path / "orders", f"staged/one/{route}/"
     write_deltalake(path, pa.Table.from_pylist(ROWS, SCHEMA), partition_by=["day"])
     log = path / "_delta_log" / f"{0:020}.json"
     log.write_text(log.read_text().replace('"path":"day=', f'"path":"{staged}day='))
     (path / staged).mkdir(parents=True)
     for folder in path.glob("day=*"):
         folder.rename(path / staged / folder.name)
-    said = snippet(Tool(tool), "silver.orders", path)
+    said = snippet(Tool(tool), "silver.orders", path, route != "valid")
     done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "3" in done.stdout

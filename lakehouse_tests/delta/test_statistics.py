@@ -238,7 +238,7 @@ def test_row_groups_without_statistics_leave_nothing_claimed(tmp_path: Path) -> 
     """Without it, a column with statistics in some row groups only would count its nulls too low, and be skipped."""
     schema = T.StructType([T.StructField("day", T.DateType()), T.StructField("n", T.LongType())])
     target = Target(tmp_path / "t", schema, ("day",))
-    path = target.path / "staged" / "a" / "route=valid" / f"day={DAY}" / "part.parquet"
+    path = target.path / "staged" / "a" / "valid" / f"day={DAY}" / "part.parquet"
     path.parent.mkdir(parents=True)
     pq.write_table(pyarrow.table({"n": [1, None, 3]}), path, write_statistics=False)
     base = ensure_table(target)

@@ -208,7 +208,7 @@ def test_two_compactions_leave_each_row_once(pair: Racers, path: Path) -> None:
 def test_a_publish_during_vacuum_keeps_its_files(pair: Racers, path: Path) -> None:
     """Without it, vacuum would remove what a run has staged but not committed, or leave a crash's files for good."""
     for n in range(ROUNDS):
-        orphan = path / "staged" / f"crashed{n}" / "route=valid" / f"day={MONDAY}" / "part.parquet"
+        orphan = path / "staged" / f"crashed{n}" / "valid" / f"day={MONDAY}" / "part.parquet"
         orphan.parent.mkdir(parents=True)
         orphan.write_bytes(b"orphan")
         os.utime(orphan, (time.time() - 7200,) * 2)

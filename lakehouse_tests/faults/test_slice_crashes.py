@@ -110,7 +110,7 @@ def killed_at_each_step(laboratory: Laboratory, root: Path, name: str, generatio
         assert staged(root, name) == kept, place
     laboratory.die(root, f"{name}:after-commit", slices=N)
     live = {table_path(root, name) / file.path for file in open_snapshot(table_path(root, name)).files}
-    assert live == {path for path in kept if "route=valid" in path.parts}, "other files than the staged ones"
+    assert live == {path for path in kept if "valid" in path.parts}, "other files than the staged ones"
     assert folders(root, name) == before
     return N + 5
 

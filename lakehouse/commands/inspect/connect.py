@@ -11,6 +11,8 @@ import typer
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import console, say
 from lakehouse.delta.layout import table_path
+from lakehouse.delta.opening import open_snapshot
+from lakehouse.delta.staged import ROUTE
 from lakehouse.errors import UsageError
 from lakehouse.query.names import built_names
 from lakehouse.settings import get_settings
@@ -54,30 +56,36 @@ def connect(
         name = next((each for each in known if each.startswith("gold.")), known[0])
     if name not in known:
         raise UsageError(f"There is no table {name} to open.{near(name, known)} Tables: {', '.join(known)}.")
+    path = table_path(settings.root, name)
+    has_routes = any(f"/{ROUTE}=" in file.path for file in open_snapshot(path).files)
     out = console()
     for each in [tool] if tool else list(Tool):
         out.print(f"{'--' if each is Tool.TRINO else '#'} {each}", markup=False)
-        out.print(snippet(each, name, table_path(settings.root, name)), markup=False, end="\n\n")
+        out.print(snippet(each, name, path, has_routes), markup=False, end="\n\n")
     say("These tools read. Tables are changed by their transforms and a backfill alone.")
 
 
-def snippet(tool: Tool, name: str, path: Path) -> str:
+def snippet(tool: Tool, name: str, path: Path, has_routes: bool) -> str:
     """What opens a table from a tool: Python, or for Trino SQL.
 
     Args:
         tool: which.
         name: `layer.table`.
         path: its folder.
+        has_routes: files of it are in a folder `route=valid`, as where an engine of another user has written them.
     """
     layer, _, short = name.partition(".")
     opened = f'from deltalake import DeltaTable\n\n{short} = DeltaTable("{path}")'
     match tool:
         case Tool.DUCKDB:
-            ask = f'duckdb.sql("FROM {short} SELECT count(*)").show()'
+            # Closed, or a thread of its own now and then aborts the program at its end.
+            ask = f'with duckdb.connect() as db:\n    db.sql("FROM {short} SELECT count(*)").show()'
             own = f"# In DuckDB's own shell, with its extension: INSTALL delta; LOAD delta; FROM delta_scan('{path}');"
             return f"import duckdb\n{opened}.to_pyarrow_dataset()\n{ask}\n{own}"
         case Tool.POLARS:
-            # Its own scan_delta takes `route=valid` in the paths of published files for a partition, and fails.
+            if not has_routes:
+                return f'import polars as pl\n\n{short} = pl.scan_delta("{path}")\nprint({short}.head().collect())'
+            # scan_delta takes `route=valid` in a path for a partition column, and fails: the whole table is read.
             rows = f'pl.from_arrow(DeltaTable("{path}").to_pyarrow_table())'
             return f"import polars as pl\nfrom deltalake import DeltaTable\n\n{short} = {rows}\nprint({short}.head())"
         case Tool.PANDAS:
