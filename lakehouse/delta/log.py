@@ -154,10 +154,10 @@ def entries(path: Path, first: int, last: int, partition_by: Collection[str] | N
     return (read_entry(path, version, partition_by) for version in range(first, last + 1))
 
 
-def version_before(path: Path, moment: datetime) -> int | None:
-    """The newest version committed at that time or earlier; None where the table did not exist then."""
-    newest, oldest = open_snapshot(path).version, oldest_entry(path)
-    for version in range(newest, max(oldest, 0) - 1, -1):
+def version_before(path: Path, moment: datetime, newest: int | None = None) -> int | None:
+    """The newest version (up to one) committed at that time or earlier; None where the table did not exist then."""
+    first, last = max(oldest_entry(path), 0), open_snapshot(path).version if newest is None else newest
+    for version in range(last, first - 1, -1):
         if read_entry(path, version).time <= moment:
             return version
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,7 +16,7 @@ from deltalake.exceptions import CommitFailedError
 from lakehouse import store
 from lakehouse.delta.commit import merge_files
 from lakehouse.delta.failpoints import failpoint
-from lakehouse.delta.log import entries, oldest_entry, version_before
+from lakehouse.delta.log import entries, oldest_entry, read_entry, version_before
 from lakehouse.delta.merge import merge
 from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.snapshot import DataFile, Snapshot, fresh_snapshot, table_name
@@ -31,6 +31,7 @@ MAX_ATTEMPTS = 5
 FULL_BYTES = 50 << 20
 """Of a merged file: large enough to read at full speed, small enough to write again."""
 _STAGED = "staged"
+_EACH = 1000  # entries that are read one by one, which takes 0.1 s
 
 
 class RetentionError(LakehouseError):
@@ -136,9 +137,10 @@ def _versions_in_danger(path: Path, snapshot: Snapshot, hours: float, found: Col
     """Versions of the last hours whose files a vacuum would remove; none, as a rule.
 
     Delta-rs knows when a file was replaced from its entry in the log. A checkpoint forgets those entries after
-    `delta.deletedFileRetentionDuration` (a week, by default), and then only the file's own age counts.
+    `delta.deletedFileRetentionDuration` (a week, by default), and then only the file's own age counts. Nor does it know
+    that the clock of who replaced the file was behind.
     """
-    before = version_before(path, datetime.now(UTC) - timedelta(hours=hours))
+    before = _surely_before(path, datetime.now(UTC) - timedelta(hours=hours))
     first = max(oldest_entry(path), 0) if before is None else before
     holders: dict[str, list[int]] = {}
     live = {file.path for file in open_snapshot(path, first).files}
@@ -150,6 +152,33 @@ def _versions_in_danger(path: Path, snapshot: Snapshot, hours: float, found: Col
         for name in doomed & entry.added.keys():
             holders.setdefault(name, []).append(entry.version)
     return sorted({version for versions in holders.values() for version in versions})
+
+
+def _surely_before(path: Path, moment: datetime) -> int | None:
+    """As `version_before`, or an older version, where the clock of who committed was behind meanwhile."""
+    found = version_before(path, moment)
+    while found is not None and (later := stamped_later(path, found, moment)) is not None:
+        found = version_before(path, moment, later - 1)
+    return found
+
+
+def stamped_later(path: Path, version: int, moment: datetime) -> int | None:
+    """The newest version before one that was committed after a moment, though the one says that it came earlier.
+
+    A clock that is behind stamps a commit with a time long ago, but what the commit has replaced was live until just
+    now: the entries before it tell. A stamp that is still to come, of a clock that was ahead, tells nothing.
+    """
+    now = datetime.now(UTC)
+    looked_at = _looked_back(version, max(oldest_entry(path), 0))
+    return next((each for each in looked_at if moment < read_entry(path, each).time <= now), None)
+
+
+def _looked_back(version: int, oldest: int) -> Iterator[int]:
+    """Versions before one, newest first: each of the last ones, and fewer and fewer of a long log."""
+    before = version - 1
+    while before >= oldest:
+        yield before
+        before -= max(1, version - before - _EACH)
 
 
 def mergeable(files: Collection[DataFile], full: int) -> int:

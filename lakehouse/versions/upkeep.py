@@ -19,7 +19,7 @@ from lakehouse import store
 from lakehouse.contracts import Table
 from lakehouse.delta.evolve import stored_schema
 from lakehouse.delta.log import oldest_entry, read_entry
-from lakehouse.delta.maintenance import FULL_BYTES, Compactable, compact, vacuum
+from lakehouse.delta.maintenance import FULL_BYTES, Compactable, compact, stamped_later, vacuum
 from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.snapshot import fresh_snapshot
 from lakehouse.errors import LakehouseError
@@ -285,9 +285,12 @@ def clean_up_log(path: Path, before: datetime) -> int:
         return checkpoint < oldest or read_entry(path, checkpoint).time <= before
 
     keep = next(filter(is_old, sorted(_checkpoints(path), reverse=True)), -1)
+    # A clock that was behind made a young checkpoint look old: the entries before it are of the undo window.
+    if keep < 1 or stamped_later(path, keep, before) is not None:
+        return 0
     # Entries are the only other way to the same state: they stay until the checkpoint that replaces them was read
     # whole.
-    if keep < 1 or not _sound(log / f"{keep:020}.checkpoint.parquet"):
+    if not _sound(log / f"{keep:020}.checkpoint.parquet"):
         return 0
     numbered = [each for each in store.listed(log) if each.name[:20].isdigit() and int(each.name[:20]) < keep]
     for each in sorted(numbered):  # the oldest first: a kill leaves no gap between what is left

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,6 +14,7 @@ from lakehouse.delta.files import rows_in
 from lakehouse.delta.layout import entry_path
 from lakehouse.delta.log import read_entry, versions
 from lakehouse.versions.upkeep import clean_up_log
+from lakehouse_tests.fixtures.making import rewrite_entry
 
 CHECKPOINT = 3
 
@@ -65,6 +67,19 @@ def test_rows_before_the_oldest_entry_are_known_by_the_files_that_it_removed(pat
         Path(uri).unlink()
     rows_in.cache_clear()
     assert told(path) == [ALL[0], (4, None, 4, 0)], "nobody says it any more"
+
+
+def test_entries_stay_before_a_checkpoint_whose_clock_was_behind(path: Path) -> None:
+    """Without it, one commit of a machine that woke in 1970 would take the undo of all versions before it."""
+    long_ago = datetime(1970, 1, 2, tzinfo=UTC)
+
+    def stamp(kind: str, body: dict[str, Any]) -> None:
+        if kind == "commitInfo":
+            body["timestamp"] = long_ago.timestamp() * 1000
+
+    rewrite_entry(path, CHECKPOINT, stamp)
+    assert clean_up_log(path, long_ago) == 0
+    assert told(path) == ALL
 
 
 def test_entries_that_a_killed_clean_up_has_left_are_not_told(path: Path) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from types import SimpleNamespace
 from typing import Any, cast
 
-from lakehouse.delta.maintenance import _groups, mergeable
+from lakehouse.delta.maintenance import _groups, _looked_back, mergeable
 from lakehouse.delta.snapshot import DataFile
 
 FULL, MOST = 1000, 8
@@ -39,3 +40,13 @@ def test_files_that_cannot_be_merged_do_not_count() -> None:
     days = [DataFile(f"{n}", ("2026-03-02", f"2026-02-{n:02}"), 1, 9) for n in range(1, 29)]
     assert [mergeable(each, FULL) for each in (days, [], days[:1])] == [1, 0, 1]
     assert mergeable([*days, *days[:5], DataFile("full", days[0].partition, 1, FULL)], FULL) == 6
+
+
+def test_of_a_long_log_few_entries_are_looked_at_for_a_clock_that_was_behind() -> None:
+    """Without it, a vacuum would read a million entries of a stream's table each night."""
+    assert [*_looked_back(3, 0)] == [2, 1, 0]
+    assert [*_looked_back(3, 3)] == []
+    looked_at = [*_looked_back(1_000_000, 0)]
+    assert looked_at[:1000] == [*range(999_999, 998_999, -1)]
+    assert 1000 < len(looked_at) < 1100
+    assert all(1_000_000 - after < 2 * (1_000_000 - before) for before, after in itertools.pairwise(looked_at[1:]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -12,7 +13,7 @@ from deltalake import DeltaTable
 from lakehouse.delta.maintenance import vacuum
 from lakehouse.read.lake import Lake
 from lakehouse_tests.faults.undoing import publish, seen, undo
-from lakehouse_tests.fixtures.making import age_table
+from lakehouse_tests.fixtures.making import age_table, rewrite_entry
 from lakehouse_tests.versions.test_restore import DAYS, QUARANTINE, lake
 
 __all__ = ["lake"]
@@ -41,6 +42,24 @@ def test_a_vacuum_keeps_files_whose_removal_the_log_has_forgotten(lake: Lake) ->
     DeltaTable(path).alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 hours"})
     publish(lake, {THU: "t"}, mark=3)
     DeltaTable(path).create_checkpoint()
+    _age(lake, 5000)
+    doomed = DeltaTable(path).vacuum(168, dry_run=True, enforce_retention_duration=False, full=True)
+    assert doomed, "else this proves nothing"
+    assert not vacuum(path, 168).files
+    undo(lake, 1)
+    assert [key for _, key in seen(lake)["silver.things"]] == ["a", "b", "c"]
+
+
+def test_a_vacuum_keeps_what_a_commit_replaced_whose_clock_was_behind(lake: Lake) -> None:
+    """Without it, a clock that was a week behind for one run would take its table's undo, and files from under readers."""
+
+    def long_ago(kind: str, body: dict[str, Any]) -> None:
+        if kind in ("commitInfo", "remove"):
+            body["timestamp" if kind == "commitInfo" else "deletionTimestamp"] = 1
+
+    path = lake.path("silver.things")
+    for name in ("silver.things", QUARANTINE):
+        rewrite_entry(lake.path(name), 2, long_ago)
     _age(lake, 5000)
     doomed = DeltaTable(path).vacuum(168, dry_run=True, enforce_retention_duration=False, full=True)
     assert doomed, "else this proves nothing"
