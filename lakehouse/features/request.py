@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from lakehouse.contracts import Features, Table
 from lakehouse.contracts.features import feature_tables
@@ -20,17 +21,19 @@ class Wanted:
     Attributes:
         table: its contract.
         columns: the features, in the order they were asked for.
+        ttl: how long a row may be used; None: as long as the table says.
     """
 
     table: Table
     columns: tuple[str, ...]
+    ttl: timedelta | None = None
 
     @property
     def features(self) -> Features:
-        """What the table says of its features."""
+        """What the table says of its features, with the ttl that is asked for."""
         if self.table.features is None:
             raise AssertionError(f"{self.table.id} was asked for and holds no features")
-        return self.table.features
+        return replace(self.table.features, ttl=self.ttl or self.table.features.ttl)
 
     def called(self, column: str) -> str:
         """What a column of this table is called in a training set: other tables may have one of its name."""

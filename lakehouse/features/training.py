@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -56,6 +56,7 @@ def training_set(
     time: str = "event_time",
     as_known_then: bool = False,
     versions: Mapping[str, int] | None = None,
+    ttls: Mapping[str, timedelta] | None = None,
     source: str = "The labels",
 ) -> TrainingSet:
     """Labels with the features that were valid at their time: per table the newest row that is not older than its ttl.
@@ -69,13 +70,15 @@ def training_set(
         time: column with the time of a label; text without an offset is UTC.
         as_known_then: use only what had been published by the label's time; what was corrected later stays as it was.
         versions: Delta version to read by table; a table that is not named is read at its newest.
+        ttls: how long rows may be used by table; where a table is not named, as long as it says.
         source: what messages call the labels.
 
     Raises:
         UsageError: for labels without key or time, and for features that do not exist.
         HistoryGoneError: for a version, or what was known at a time, that cannot be read any more.
     """
-    wanted = parse_features(features, lake.tables)
+    asked = parse_features(features, lake.tables)
+    wanted = tuple(replace(each, ttl=(ttls or {}).get(each.table.id)) for each in asked)
     read = {each.table.id: _version(lake, each, versions or {}) for each in wanted}
     key = T.StructType([wanted[0].table.schema[name] for name in wanted[0].features.key])
     found = judged(labels, key, time, source=source)

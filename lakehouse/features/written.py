@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from lakehouse.store import is_inside
 
 RECORD = "lakehouse.training_set"  # in the metadata of the Parquet file
 FORMAT = 1
+_ADDED = ("table_ids", "ttl_seconds")  # since the first release
 _GROUP = 1 << 17  # rows of a row group, however many Spark writes at once
 _LOCK, _PARTS = "lock", "parts"  # in the folder in which a file is made
 _UNORDERED = re.compile(r"\b(map<|variant\b)")  # in the type of a column, which then has no order
@@ -46,6 +48,7 @@ class Manifest:
         code_versions: of each table, at that time.
         table_ids: Delta's own id of each table, without which a version says nothing of a table that was built anew
             under the same name; records of earlier releases have none.
+        ttl_seconds: of each table, at that time; records of earlier releases have none.
     """
 
     labels: str
@@ -57,6 +60,7 @@ class Manifest:
     versions: Mapping[str, int]
     code_versions: Mapping[str, str]
     table_ids: Mapping[str, str] = field(default_factory=dict)
+    ttl_seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -122,6 +126,8 @@ def write_training_set(
         time=time,
         as_known_then=as_known_then,
         versions=again.versions if again else None,
+        # A table whose ttl was changed since would give labels more or fewer rows than the record tells of.
+        ttls={name: timedelta(seconds=seconds) for name, seconds in again.ttl_seconds.items()} if again else None,
         source=str(labels),
     )
     manifest = again or Manifest(
@@ -134,6 +140,7 @@ def write_training_set(
         made.versions,
         {each.table.id: each.table.code_version for each in made.wanted},
         {name: str(lake.snapshot(name, version).table_id) for name, version in made.versions.items()},
+        {each.table.id: each.features.ttl.total_seconds() for each in made.wanted},
     )
     with _alone(out) as drafts:
         _check_free(out, again, replace=replace)  # another command may have ended since
@@ -218,8 +225,8 @@ def _alone(out: Path) -> Iterator[Path]:
 
 
 def _write(made: TrainingSet, manifest: Manifest, out: Path, drafts: Path) -> Written:
-    # A record of an earlier release has no ids: the same file is made from it, so none are written either.
-    said = {name: value for name, value in asdict(manifest).items() if name != "table_ids" or value}
+    # A record of an earlier release lacks some: the same file is made from it, so they are not written either.
+    said = {name: value for name, value in asdict(manifest).items() if name not in _ADDED or value}
     record = {RECORD: {"format": FORMAT, **said}}
     missing = {each.called(MISSING): 0 for each in made.wanted}
     _parts(made, manifest.time, drafts / _PARTS)

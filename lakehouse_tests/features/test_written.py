@@ -25,7 +25,7 @@ from lakehouse.features.written import RECORD, read_manifest, write_training_set
 from lakehouse.read.lake import Lake
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.features import dying
-from lakehouse_tests.features.making import FIRST, ZERO, features, publish
+from lakehouse_tests.features.making import FIRST, ZERO, features, publish, stamp
 from lakehouse_tests.fixtures.forked import ended
 
 LABELS = 'user,event_time,fraud,note\nb,2024-01-02T12:00:00Z,0,\na,2024-01-02T00:00:00Z,1,"x, y"\na,2024-01-01T23:59:59Z,0,z\n'
@@ -96,12 +96,34 @@ def test_a_table_that_was_built_anew_is_not_taken_for_the_one_of_the_record(shop
     assert (home / "two.parquet").read_bytes() == (home / "one.parquet").read_bytes()
 
 
+@pytest.mark.parametrize("as_known_then", [False, True])
+def test_a_ttl_that_was_changed_since_is_the_one_of_the_record(
+    shop: tuple[Lake, Table, Path], lake: LakeFactory, as_known_then: bool
+) -> None:
+    """Without it, the file that is made again would hold other rows, and pass for the one of the record."""
+    made, seen, home = shop
+    for version in (0, 1):
+        stamp(made, seen, version, ZERO)
+    (home / "labels.csv").write_text("user,event_time\na,2024-01-02T00:00:00Z\na,2024-01-03T12:00:00Z\n")
+    told: dict[str, Any] = {"features": ("gold.seen",), "as_known_then": as_known_then}
+    write_training_set(made, home / "labels.csv", home / "one.parquet", **told)
+    assert json.loads((home / "one.parquet.json").read_text())[RECORD]["ttl_seconds"] == {"gold.seen": 2 * 86400}
+
+    changed = lake(features(ttl=timedelta(hours=1)), root=home / "lake")
+    write_training_set(changed, home / "labels.csv", home / "new.parquet", **told)
+    assert pq.read_table(home / "new.parquet")["seen__value"].to_pylist() == [1, None]
+    again = read_manifest(home / "one.parquet.json")
+    write_training_set(changed, home / "labels.csv", home / "two.parquet", again=again)
+    assert (home / "two.parquet").read_bytes() == (home / "one.parquet").read_bytes()
+    assert pq.read_table(home / "two.parquet")["seen__value"].to_pylist() == [1, 1]
+
+
 def test_a_record_of_an_earlier_release_makes_its_file(shop: tuple[Lake, Table, Path]) -> None:
     """Without it, records that hold no ids of tables could not be read, or would make a file of other bytes."""
     made, _, home = shop
     write_training_set(made, home / "labels.csv", home / "one.parquet", features=("gold.seen",))
     record = json.loads((home / "one.parquet.json").read_text())
-    del record[RECORD]["table_ids"]
+    del record[RECORD]["table_ids"], record[RECORD]["ttl_seconds"]
     (home / "old.json").write_text(json.dumps(record))
     for name in ("two", "three"):
         again = read_manifest(home / ("old.json" if name == "two" else "two.parquet"))
