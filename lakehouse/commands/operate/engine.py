@@ -99,7 +99,7 @@ def _state(place: EnginePlace) -> dict[str, Any]:
     if address is not None:
         # The place where it writes was chosen by whoever started it, by settings that may differ from these.
         state["log"] = address.log
-        state |= {"url": address.url, "pid": address.pid, "seconds": round(time.time() - address.started)}
+        state |= {"url": address.url, "pid": address.pid, "seconds": max(0, round(time.time() - address.started))}
         state |= {"memory": address.memory, "resident_mb": _resident_mb(address.pid), "versions": address.versions}
         state |= {"ends_after_idle_seconds": address.idle_seconds, "ui": address.ui}
         state["work"] = [{"pid": each.pid, **place.doing(each.session)} for each in users if each.works]
