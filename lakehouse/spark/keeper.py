@@ -93,11 +93,11 @@ class _Keeper:
         self._wire.version(PATIENCE)
         started = time.time()
         memory = self._orders.config.get("spark.driver.memory", "")
-        address = Address(
+        self._address = Address(
             port, token, os.getpid(), started, memory, self._idle_seconds, self._orders.versions, self._orders.log, ui
         )  # fmt: skip
-        self._place.publish(address)
-        say("engine", f"serves on {address.url}, {memory} of memory, process {os.getpid()}")
+        self._place.publish(self._address)
+        say("engine", f"serves on {self._address.url}, {memory} of memory, process {os.getpid()}")
         try:
             why = self._watch(time.monotonic())
         finally:
@@ -125,6 +125,7 @@ class _Keeper:
                 used = now
             if not self._place.leases.is_dir():
                 return "its folder is gone"
+            self._be_found()
             if any(lease.works for lease in self._place.users()):
                 used = now
             elif (idle := self._idle(now - used, now - began)) is not None:
@@ -134,6 +135,12 @@ class _Keeper:
                 if not self._answers():
                     return "it answers no more"
         return "it was told to"
+
+    def _be_found(self) -> None:
+        """Say again how it is reached, where that file is gone or damaged: else each command waits for it in vain."""
+        if self._place.pid() == os.getpid() and self._place.address() != self._address:
+            with suppress(OSError):  # the disk is full; the next look tries again
+                self._place.publish(self._address)
 
     def _idle(self, unused: float, age: float) -> str | None:
         """Why it is to end that nobody uses; behind the door nobody can have come meanwhile."""

@@ -1,0 +1,56 @@
+"""The keeper of a warm engine, without one: what it does about the files by which the engine is found."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lakehouse.spark import keeper
+from lakehouse.spark.engine_place import Address, EnginePlace
+from lakehouse.spark.keeper import Orders
+
+MOST_SECONDS = 30.0
+HALF = '{"port": 1, '
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[EnginePlace, Address]]:
+    """The place of an engine that this process keeps, watched in a thread."""
+    monkeypatch.setattr(keeper, "LOOK", 0.01)
+    monkeypatch.setattr(keeper, "_child", lambda: None)
+    here: Any = keeper._Keeper(Orders(str(tmp_path / "engine"), {}, 600.0, str(tmp_path / "log"), "of a test"))
+    place, here._wire = here._place, SimpleNamespace(version=lambda _seconds: "", release=lambda *_: None)
+    here._address = address = Address(1, "secret", os.getpid(), time.time(), "1g", 600.0, "of a test", "log")
+    place.prepare()
+    assert place.be_alive()
+    place.tell_pid()
+    place.publish(address)
+    watching = threading.Thread(target=here._watch, args=(time.monotonic(),))
+    watching.start()
+    yield place, address
+    here._ended.set()
+    watching.join()
+
+
+@pytest.mark.parametrize("left", [None, "", HALF, "[]", "{}"])
+def test_an_engine_whose_file_is_gone_or_damaged_is_found_again(
+    kept: tuple[EnginePlace, Address], left: str | None
+) -> None:
+    """Without it, each command waited four minutes for an engine that serves, and then ended it under who used it."""
+    place, address = kept
+    file = place.folder / "engine.json"
+    file.unlink()
+    if left is not None:
+        file.write_text(left)
+    deadline = time.monotonic() + MOST_SECONDS
+    while place.address() != address and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert place.address() == address
+    assert file.stat().st_mode & 0o777 == 0o600
