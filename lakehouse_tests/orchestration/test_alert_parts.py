@@ -127,6 +127,21 @@ def test_nobody_there_is_told_without_the_address() -> None:
     assert caught.value.__suppress_context__
 
 
+@pytest.mark.parametrize("address", ["http://127.0.0.1:9/sécret", "http://hooks..secret.org/x", "http://[::1/secret"])
+def test_an_address_that_cannot_be_used_holds_up_nobody_else(tmp_path: Path, receiver: Receiver, address: str) -> None:
+    """Without it, an owner's typing mistake would end each look with an error, and no owner would get an alert."""
+    with opened_store(tmp_path / "alerts.db") as store:
+        with store.transaction():
+            store.take(News([], [], [MESSAGE, replace(MESSAGE, owner="team:other")]), ["webhook"])
+        sinks = {"webhook": WebhookSink(SecretStr(receiver.url()), {"team:shop": SecretStr(address)})}
+        done = Look()
+        _send(store, sinks, done, time.monotonic() + 60)
+    assert [each["owner"] for each in receiver.bodies] == ["team:other"]
+    (told,) = done.problems
+    assert "its address cannot be used" in told
+    assert "cret" not in told
+
+
 def test_a_redirect_is_not_followed(receiver: Receiver) -> None:
     """Without it, the message would be taken for sent by a page that asks for a login."""
     receiver.answers = [302]

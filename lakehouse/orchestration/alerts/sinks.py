@@ -146,8 +146,8 @@ class WebhookSink:
         }
         if self._secret is not None:
             headers["X-Lakehouse-Signature"] = signature(self._secret.get_secret_value(), sent_at, body)
-        request = urllib.request.Request(address, data=body, headers=headers, method="POST")  # noqa: S310  # validated
         try:
+            request = urllib.request.Request(address, data=body, headers=headers, method="POST")  # noqa: S310  # validated
             with self._opener.open(request, timeout=self._timeout):
                 return
         except urllib.error.HTTPError as error:
@@ -159,6 +159,10 @@ class WebhookSink:
             cause = error.reason if isinstance(error, urllib.error.URLError) else error
             kind = type(cause if isinstance(cause, BaseException) else error).__name__
             raise SinkError(f"no answer ({kind})", passing=True) from None
+        except ValueError as error:
+            # Such as a sign that is no ASCII: whoever has this address gets nothing, and all others their alerts.
+            text = f"its address cannot be used ({type(error).__name__}): correct it in LAKEHOUSE_ALERT_WEBHOOK or "
+            raise SinkError(f"{text}LAKEHOUSE_ALERT_ROUTES", passing=False) from None
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
