@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 SLOW = -1  # an answer that comes too late
+DRIPPING = -2  # an answer that begins in time, and of which a byte comes now and then
 
 
 @dataclass
@@ -19,7 +20,8 @@ class Receiver:
     """What came in.
 
     Attributes:
-        answers: statuses of the next answers, then 200; `SLOW` answers after `delay` seconds.
+        answers: statuses of the next answers, then 200; `SLOW` answers after `delay` seconds, `DRIPPING` with a byte each 0.05
+            seconds for so long.
         posts: path, headers and raw body of every request, answered well or not.
     """
 
@@ -58,6 +60,12 @@ def receiving() -> Iterator[Receiver]:
                 time.sleep(receiver.delay)
                 answer = 200
             try:
+                if answer == DRIPPING:
+                    self.wfile.write(b"HTTP/1.1 200 OK\r\n")
+                    for _ in range(int(receiver.delay / 0.05)):
+                        self.wfile.write(b"x")
+                        time.sleep(0.05)
+                    return
                 self.send_response(answer)
                 if 300 <= answer < 400:
                     self.send_header("Location", receiver.url("/elsewhere"))

@@ -30,7 +30,7 @@ from lakehouse.orchestration.alerts.sensor import Look, _send, look, store_path
 from lakehouse.orchestration.alerts.sinks import LogSink, Sink, SinkError, WebhookSink, log_path, signature
 from lakehouse.orchestration.alerts.store import Pending, opened_store
 from lakehouse.settings import Settings, get_settings
-from lakehouse_tests.orchestration.receiver import SLOW, Receiver
+from lakehouse_tests.orchestration.receiver import DRIPPING, SLOW, Receiver
 
 KEY: Key = ("silver.orders", "row_count", "2011-03-01")
 HOUR = 3600.0
@@ -107,9 +107,10 @@ def test_a_receiver_can_tell_that_a_message_is_genuine_and_fresh(receiver: Recei
     assert signature("key", "1", b"{}") == "sha256=1ba6b8171186efc613e8bcc0cbdab2748f24984d7c5a84faa2637afa0e40d224"
 
 
-def test_a_receiver_that_does_not_answer_in_time_is_no_receiver(receiver: Receiver) -> None:
+@pytest.mark.parametrize("how", [SLOW, DRIPPING])
+def test_a_receiver_that_does_not_answer_in_time_is_no_receiver(receiver: Receiver, how: int) -> None:
     """Without it, a hung chat tool would hang the sensor, and every other alert with it."""
-    receiver.answers, receiver.delay = [SLOW, SLOW, SLOW], 1.5
+    receiver.answers, receiver.delay = [how] * 3, 1.5
     began = time.monotonic()
     with pytest.raises(SinkError, match=r"no answer \(TimeoutError\)") as caught:
         WebhookSink(SecretStr(receiver.url()), {}, timeout=0.2, pause=0.01).send(MESSAGE)

@@ -7,10 +7,13 @@ import hmac
 import http.client
 import json
 import os
+import socket
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -109,7 +112,7 @@ class WebhookSink:
         self._default, self._routes, self._secret = default, routes, secret
         self._timeout, self._pause = timeout, pause
         # A redirect is a failure: it would lead the message, and the path that is its password, elsewhere.
-        self._opener = urllib.request.build_opener(_NoRedirect())
+        self._opener = urllib.request.build_opener(_NoRedirect(), _InTime(), _InTimeEncrypted())
 
     def target(self, message: Message) -> str | None:
         """`webhook:<owner>` for an owner's own address, `webhook` for the one for all."""
@@ -168,6 +171,42 @@ class WebhookSink:
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any) -> None:
         return None
+
+
+class _Punctual(http.client.HTTPConnection):
+    """A connection that ends where the whole answer is not there in time; a socket only counts from byte to byte."""
+
+    def getresponse(self) -> http.client.HTTPResponse:
+        late, line = threading.Event(), self.sock
+
+        def end() -> None:
+            late.set()
+            with suppress(OSError):
+                line.shutdown(socket.SHUT_RDWR)
+
+        clock = threading.Timer(self.timeout or 0, end)
+        clock.daemon = True
+        clock.start()
+        try:
+            return super().getresponse()
+        finally:
+            clock.cancel()
+            if late.is_set():  # what came until then may look like an answer, and like any error
+                raise TimeoutError
+
+
+class _PunctualEncrypted(http.client.HTTPSConnection, _Punctual):
+    pass
+
+
+class _InTime(urllib.request.HTTPHandler):
+    def http_open(self, req: urllib.request.Request) -> Any:
+        return self.do_open(_Punctual, req)
+
+
+class _InTimeEncrypted(urllib.request.HTTPSHandler):
+    def https_open(self, req: urllib.request.Request) -> Any:
+        return self.do_open(_PunctualEncrypted, req)
 
 
 def signature(secret: str, sent_at: str, body: bytes) -> str:
