@@ -22,7 +22,7 @@ from lakehouse.orchestration.alerts.events import BUILD, SETTLES_IN, first_posit
 from lakehouse.orchestration.alerts.problems import Observed, judge
 from lakehouse.orchestration.alerts.removed import CanFail, forget_removed
 from lakehouse.orchestration.alerts.sinks import Sink, SinkError, sinks_of
-from lakehouse.orchestration.alerts.store import Store, opened_store
+from lakehouse.orchestration.alerts.store import Pending, Store, opened_store
 from lakehouse.orchestration.checks import align, align_inputs
 from lakehouse.read.lake import Lake, PinnedLake
 from lakehouse.records.ledger import LEDGER
@@ -39,6 +39,9 @@ class AlertDeliveryError(LakehouseError):
 
 _SEEN: dict[tuple[Path, str], tuple[str, float]] = {}
 """By root and table, the versions of its logs when its checks were last compared, and when; kept by the process."""
+
+_UNHEARD: dict[str, float] = {}
+"""By target that did not answer the last time, when that was; kept by the process."""
 
 
 @dataclass
@@ -214,12 +217,7 @@ def _versions(lake: Lake, table: Table) -> str:
 
 def _send(store: Store, sinks: Mapping[str, Sink], done: Look, until: float) -> None:
     silent: set[str] = set()  # targets that do not answer: their other messages keep their order and wait
-    for each in store.pending():
-        sink = sinks.get(each.sink)
-        target = sink.target(each.message) if sink else None
-        if sink is None or target is None:
-            store.drop(each)
-            continue
+    for each, sink, target in _in_turn(store, sinks):
         if target in silent or time.monotonic() > until:
             done.waiting += 1
             continue
@@ -232,6 +230,25 @@ def _send(store: Store, sinks: Mapping[str, Sink], done: Look, until: float) -> 
             done.problems += [problem] if problem not in done.problems else []
             if error.passing:
                 silent.add(target)
+                _UNHEARD[target] = time.monotonic()
         else:
             store.delivered(each)
+            _UNHEARD.pop(target, None)
             done.sent[target] = done.sent.get(target, 0) + 1
+
+
+def _in_turn(store: Store, sinks: Mapping[str, Sink]) -> list[tuple[Pending, Sink, str]]:
+    """What is to be sent, and to whom; a target's messages keep their order, and those that nobody takes are dropped.
+
+    Targets that did not answer the last time come after all others, and of them the one that was asked first: waiting
+    for a few of them takes a whole look, and nobody else would get an alert for as long as they hang.
+    """
+    found = []
+    for each in store.pending():
+        sink = sinks.get(each.sink)
+        target = sink.target(each.message) if sink else None
+        if sink is None or target is None:
+            store.drop(each)
+        else:
+            found.append((each, sink, target))
+    return sorted(found, key=lambda one: _UNHEARD.get(one[2], 0.0))
