@@ -238,7 +238,10 @@ def _rendered(extract: Extract, column: str) -> str:
 
 
 def _instant(column: str) -> str:
-    return f"to_char({_name(column)}::timestamptz AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')"
+    moment = f"{_name(column)}::timestamptz AT TIME ZONE 'UTC'"
+    # to_char leaves the era out: the year 44 BC would be told as 44. With it, it is no time that can be read.
+    era = f"CASE WHEN extract(year FROM {moment}) < 0 THEN ' BC' ELSE '' END"
+    return f'to_char({moment}, \'YYYY-MM-DD"T"HH24:MI:SS.US"Z"\') || {era}'
 
 
 def _relation(name: str) -> str:

@@ -144,6 +144,20 @@ def test_values_are_read_the_same_whatever_the_server_is_set_to(shop: Shop) -> N
 
 
 @pytest.mark.slow
+def test_a_time_before_christ_is_not_told_as_one_after(shop: Shop) -> None:
+    """Without it, a date of the year 44 BC, as a default that means nothing has it, would be one of 44 in every table."""
+    for moment in ("0044-03-15 12:00Z BC", "0001-12-31 12:00Z BC", "0001-01-01 12:00Z", "-infinity", "infinity"):
+        shop.run(f"SELECT place('{moment}', 'placed', 1, '{moment}')")
+    made = shop.run(f"SELECT order_id, created_at FROM ({rows_sql(EXTRACT, Reading())}) read")
+    assert dict(line.split("|") for line in made.splitlines()) == {
+        "0044-03-15 12:00Z BC": "0044-03-15T12:00:00.000000Z BC",
+        "0001-12-31 12:00Z BC": "0001-12-31T12:00:00.000000Z BC",
+        "0001-01-01 12:00Z": "0001-01-01T12:00:00.000000Z",
+        "-infinity": "",
+        "infinity": "",
+    }
+
+
 def test_a_window_of_time_includes_its_beginning_only(shop: Shop) -> None:
     """Without it, a row on the edge would be read twice or never."""
     for n in range(3):
