@@ -1,14 +1,48 @@
-"""Variables of the environment whose names only table files know."""
+"""Variables of the environment: those whose names only table files know, those that set nothing, and bad values."""
 
 from __future__ import annotations
 
+import difflib
+import os
 import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
+from dotenv import dotenv_values
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource
 
 _SOURCE_URL = re.compile(r"lakehouse_(\w+)_url")
+_ALIKE = 0.8  # of `difflib`: one or two letters of a name; what is less like a setting may be somebody else's
+
+
+def misspelt(known: Collection[str], *files: Path) -> dict[str, str]:
+    """Variables that nothing reads, by name, with the setting whose name each is most like.
+
+    Args:
+        known: the settings, without `LAKEHOUSE_`.
+        files: in the form of `.env`, which are read as well.
+    """
+    written = [name for file in files if file.is_file() for name in dotenv_values(file)]
+    said = {name.lower(): name for name in (*written, *os.environ) if name.upper().startswith("LAKEHOUSE_")}
+    found = {}
+    for lower, name in said.items():
+        plain = lower.removeprefix("lakehouse_")
+        if plain not in known and (meant := difflib.get_close_matches(plain, known, n=1, cutoff=_ALIKE)):
+            found[name] = f"LAKEHOUSE_{meant[0].upper()}"
+    return found
+
+
+def bad_value(error: Mapping[str, Any]) -> str:
+    """One error of pydantic's as a sentence that names the variable; the value is said only where a check of ours does.
+
+    Args:
+        error: of `ValidationError.errors()`.
+    """
+    said = str(error["msg"]).removeprefix("Value error, ").replace("Input should be", "must be", 1)
+    said = "must be a day such as 2011-01-04" if error["type"].startswith("date_") else said.partition(", unable to")[0]
+    return f"LAKEHOUSE_{str(error['loc'][0]).upper()}: {said}"
 
 
 def source_setting(source: str) -> str:

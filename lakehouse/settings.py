@@ -18,7 +18,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 from pydantic_settings import SettingsError as SourceSettingsError
 
 from lakehouse import store
-from lakehouse.environment import SourceUrls, source_setting
+from lakehouse.environment import SourceUrls, bad_value, source_setting
 from lakehouse.errors import SettingsError
 
 _UNUSABLE = re.compile(r"[\[\]]|%[0-9A-Fa-f]{2}")  # delta-rs reads the path as a URL
@@ -343,7 +343,7 @@ def get_settings() -> Settings:
         # Where the lakehouse is must be known before its own settings can be read.
         return Settings(_env_file=(found.own_file, ".env")) if found.own_file.exists() else found
     except ValidationError as error:
-        problems = "; ".join(f"LAKEHOUSE_{str(e['loc'][0]).upper()}: {e['msg']}" for e in error.errors())
+        problems = "; ".join(bad_value(each) for each in error.errors())
         raise SettingsError(f"{problems}. `.env.example` lists the settings.") from None
     except SourceSettingsError as error:  # a value that should be JSON and is not
         name = next((n for n in Settings.model_fields if f'"{n}"' in str(error)), "?")

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakehouse.commands.change import keys as tokens
+from lakehouse.environment import misspelt
 from lakehouse.errors import EngineError, SettingsError
 from lakehouse.settings import Settings, get_settings, key_id
 from lakehouse.spark import session
@@ -75,7 +76,7 @@ def test_who_only_looks_makes_no_key(configure: Configure, tmp_path: Path) -> No
     [
         ("port", "0", "LAKEHOUSE_PORT: .*greater than or equal to 1"),
         ("port", "web", "LAKEHOUSE_PORT: .*integer"),
-        ("first_day", "01.12.2010", "LAKEHOUSE_FIRST_DAY: .*date"),
+        ("first_day", "01.12.2010", "LAKEHOUSE_FIRST_DAY: must be a day"),
         ("spark_url", "http://spark:4040", r"LAKEHOUSE_SPARK_URL: .*is none of local\[N\], sc://"),
         ("spark_url", "local[2", "LAKEHOUSE_SPARK_URL"),
         ("backfill_spark_url", "local[2", "LAKEHOUSE_BACKFILL_SPARK_URL"),
@@ -109,6 +110,35 @@ def test_all_wrong_values_are_named_at_once(configure: Configure) -> None:
     with pytest.raises(SettingsError, match=r"LAKEHOUSE_SPARK_MEMORY.*; LAKEHOUSE_PORT.*env.example") as caught:
         configure(port="0", spark_memory="much")
     assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("port", "http", "LAKEHOUSE_PORT: must be a valid integer. "),
+        ("first_day", "2020", "LAKEHOUSE_FIRST_DAY: must be a day such as 2011-01-04. "),
+        ("first_day", "01.02.2020", "LAKEHOUSE_FIRST_DAY: must be a day such as 2011-01-04. "),
+        ("spark_memory", "much", "LAKEHOUSE_SPARK_MEMORY: 'much' is not a size such as 1500m or 2g. "),
+    ],
+)
+def test_a_wrong_value_is_told_in_plain_words(configure: Configure, name: str, value: str, said: str) -> None:
+    """Without it, people would read what a library says to those who write code."""
+    with pytest.raises(SettingsError) as caught:
+        configure(**{name: value})
+    assert str(caught.value) == f"{said}`.env.example` lists the settings."
+
+
+def test_a_misspelt_variable_is_told_and_another_programs_is_not(
+    configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, one letter too few would be another root, without a word."""
+    monkeypatch.setenv("LAKEHOUSE_ROT", "/elsewhere")
+    for name in ("LAKEHOUSE_FAILPOINT", "LAKEHOUSE_ORDERS_URL", "LAKEHOUSE_GUESTS"):
+        monkeypatch.setenv(name, "x://y")
+    (tmp_path / ".env").write_text("LAKEHOUSE_UNDO_DAY=3\nUNDO_DAYZ=3\n")
+    configure()
+    told = misspelt(Settings.model_fields, tmp_path / ".env", tmp_path / "none.env")
+    assert told == {"LAKEHOUSE_ROT": "LAKEHOUSE_ROOT", "LAKEHOUSE_UNDO_DAY": "LAKEHOUSE_UNDO_DAYS"}
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,14 @@ import sqlite3
 import sys
 import traceback
 import warnings
+from pathlib import Path
 from typing import Any
 
 import typer
 from typer.core import TyperCommand
 
 from lakehouse.commands.console import say
+from lakehouse.environment import misspelt
 from lakehouse.errors import (
     BROKEN,
     INTERRUPTED,
@@ -28,7 +30,7 @@ from lakehouse.errors import (
     what_led_to,
 )
 from lakehouse.orchestration.run_tags import because
-from lakehouse.settings import get_settings
+from lakehouse.settings import Settings, get_settings
 from lakehouse.store.disk import root_problem
 from lakehouse.texts import program
 
@@ -50,6 +52,7 @@ class Command(TyperCommand):
         try:
             if self.looks_at_root:
                 check_root()
+            _tell_misspelt()
             with because(self._told(ctx)):
                 return super().invoke(ctx)
         except LakehouseError as error:
@@ -135,6 +138,16 @@ def _quiet_warnings() -> None:
     """Leave out Dagster's notices that a parameter is still in beta: they are for those who write assets."""
     warnings.filterwarnings("ignore", message=r"(?s).*is currently in (beta|preview)")
     warnings.filterwarnings("ignore", message=r"(?s).*supersed")
+
+
+def _tell_misspelt() -> None:
+    """A misspelt variable would else be a setting that is not set, such as another root, without a word."""
+    try:
+        own_file = get_settings().own_file
+    except SettingsError:  # the command says so, if it needs settings
+        return
+    for name, meant in misspelt(Settings.model_fields, Path(".env"), own_file).items():
+        say(f"{name} is no setting, and nothing reads it. Did you mean {meant}?")
 
 
 def check_root() -> None:
