@@ -166,9 +166,9 @@ class Settings(BaseSettings):
     def _web_address(cls, value: Any) -> Any:
         for each in value.values() if isinstance(value, dict) else [value]:
             text = each.get_secret_value() if isinstance(each, SecretStr) else each
-            # The value is not repeated: the path of a webhook is its password.
-            if text and not re.fullmatch(r"https?://[^\s/]+\S*", text):
-                raise ValueError("is not an address such as https://host/path")
+            # The value is not repeated: a path may be a password. A user before the host would reach name servers.
+            if text and not re.fullmatch(r"https?://[^\s/@?#]+([/?#]\S*)?", text):
+                raise ValueError("is not an address such as https://host/path, without a user")
         return value
 
     def for_backfill(self) -> Settings:

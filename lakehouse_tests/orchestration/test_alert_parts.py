@@ -184,6 +184,7 @@ def test_a_kill_between_sending_and_remembering_sends_the_same_message_again(
     ("name", "value", "message"),
     [
         ("ALERT_WEBHOOK", "hooks.example/T0/very-secret", "LAKEHOUSE_ALERT_WEBHOOK: .*is not an address"),
+        ("ALERT_WEBHOOK", "https://me:very-secret@hooks.example/", "is not an address such as .*, without a user"),
         ("ALERT_ROUTES", '{"team:a": "ftp://very-secret"}', "LAKEHOUSE_ALERT_ROUTES: .*is not an address"),
         ("ALERT_ROUTES", "team:a=http://very-secret", "LAKEHOUSE_ALERT_ROUTES: not valid JSON"),
         ("ALERT_TIMEOUT", "0", "LAKEHOUSE_ALERT_TIMEOUT"),
