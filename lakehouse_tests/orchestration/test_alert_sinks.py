@@ -36,7 +36,7 @@ def test_a_receiver_that_does_not_answer_in_time_is_no_receiver(receiver: Receiv
     """Without it, a hung chat tool would hang the sensor, and every other alert with it."""
     receiver.answers, receiver.delay = [how] * 3, 1.5
     began = time.monotonic()
-    with pytest.raises(SinkError, match=r"no answer \(TimeoutError\)") as caught:
+    with pytest.raises(SinkError, match=r"no answer \(LAKEHOUSE_ALERT_TIMEOUT was over\)") as caught:
         WebhookSink(SecretStr(receiver.url()), {}, timeout=0.2, pause=0.01).send(MESSAGE)
     assert caught.value.passing
     assert time.monotonic() - began < 3 * receiver.delay, "it waited for the answers"
@@ -73,7 +73,7 @@ def test_nobody_there_is_told_without_the_address() -> None:
     """Without it, the address, whose path is a password, would be in the error of the tick."""
     with pytest.raises(SinkError) as caught:
         WebhookSink(SecretStr("http://127.0.0.1:9/secret-path"), {}, pause=0.01).send(MESSAGE)
-    assert str(caught.value) == "no answer (ConnectionRefusedError)"
+    assert str(caught.value) == "no answer (the connection was refused)"
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
 

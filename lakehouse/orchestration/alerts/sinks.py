@@ -8,6 +8,7 @@ import http.client
 import json
 import os
 import socket
+import ssl
 import threading
 import time
 import urllib.error
@@ -29,6 +30,12 @@ LARGEST_LOG = 10_000_000  # bytes; then a new one is begun and the last one kept
 ATTEMPTS = 3
 PAUSE = 0.5  # seconds before the second of them; it doubles
 _AGAIN = {408, 425, 429}  # answers that ask for another attempt, as those from 500 on do
+_CAUSES: dict[type[BaseException], str] = {
+    TimeoutError: "LAKEHOUSE_ALERT_TIMEOUT was over",
+    ConnectionRefusedError: "the connection was refused",
+    socket.gaierror: "the host is not known",
+    ssl.SSLCertVerificationError: "its certificate is not trusted",
+}
 
 
 class SinkError(LakehouseError):
@@ -158,14 +165,17 @@ class WebhookSink:
             passing = error.code >= 500 or error.code in _AGAIN  # noqa: PLR2004
             raise SinkError(f"HTTP {error.code}", passing=passing) from None
         except (OSError, http.client.HTTPException) as error:
-            # Messages of such errors can name the address: only the kind is told.
             cause = error.reason if isinstance(error, urllib.error.URLError) else error
-            kind = type(cause if isinstance(cause, BaseException) else error).__name__
-            raise SinkError(f"no answer ({kind})", passing=True) from None
+            raise SinkError(f"no answer ({_why(cause)})", passing=True) from None
         except ValueError as error:
             # Such as a sign that is no ASCII: whoever has this address gets nothing, and all others their alerts.
             text = f"its address cannot be used ({type(error).__name__}): correct it in LAKEHOUSE_ALERT_WEBHOOK or "
             raise SinkError(f"{text}LAKEHOUSE_ALERT_ROUTES", passing=False) from None
+
+
+def _why(cause: object) -> str:
+    """Why nobody answered. What such errors say can name the address: only their kind is told."""
+    return next((text for kind, text in _CAUSES.items() if isinstance(cause, kind)), type(cause).__name__)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
