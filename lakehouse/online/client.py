@@ -25,6 +25,7 @@ from lakehouse.online.sets import HEAD, FeatureSet, moment_of
 PRESENT, MISSING, STALE = "present", "missing", "stale"
 SECONDS = 1.0  # that Redis has for an answer to a reader
 _HEAD = HEAD.size
+_MOST_PLANS = 1000  # lists of features that are kept: who asks over HTTP can make up any number of them
 
 
 class Feature(NamedTuple):
@@ -154,7 +155,12 @@ class _Client:
 
     def _plan(self, wanted: Sequence[str]) -> tuple[_Part, ...]:
         name = tuple(wanted)
-        return self._made.get(name) or self._made.setdefault(name, self._planned(name))
+        if (made := self._made.get(name)) is None:
+            made = self._planned(name)
+            if len(self._made) >= _MOST_PLANS:
+                self._made.clear()
+            self._made[name] = made
+        return made
 
     def _planned(self, wanted: tuple[str, ...]) -> tuple[_Part, ...]:
         columns: dict[str, list[str]] = {}

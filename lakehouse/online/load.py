@@ -307,7 +307,15 @@ def packed(
         )
 
 
-def rebuild(lake: Lake, url: str, table: Table, now: datetime, *, whole: bool = True) -> Loaded:
+def rebuild(
+    lake: Lake,
+    url: str,
+    table: Table,
+    now: datetime,
+    *,
+    whole: bool = True,
+    told: Callable[[str], object] = lambda _: None,
+) -> Loaded:
     """Forget what the store has of a table, and load it from nothing; meanwhile rows are missing.
 
     Args:
@@ -316,7 +324,8 @@ def rebuild(lake: Lake, url: str, table: Table, now: datetime, *, whole: bool = 
         table: with features.
         now: as of `load`.
         whole: as of `load`.
+        told: as of `load`.
     """
     with opened(url) as store:
         store.drop(FeatureSet.of(table))
-    return load(lake, url, table, now, whole=whole)
+    return load(lake, url, table, now, whole=whole, told=told)

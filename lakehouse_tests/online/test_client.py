@@ -11,6 +11,7 @@ from decimal import Decimal
 import pytest
 
 from lakehouse.errors import OnlineDownError, UnknownTableError, UsageError
+from lakehouse.online import client as reading
 from lakehouse.online.client import MISSING, PRESENT, STALE, AsyncOnlineClient, Feature, OnlineClient
 from lakehouse.online.sets import FeatureSet, milliseconds
 from lakehouse_tests.fixtures.redis import RedisServer
@@ -156,3 +157,14 @@ def test_a_store_that_is_down_is_no_missing_row() -> None:
     with pytest.raises(OnlineDownError):
         asyncio.run(ask())
     assert not client.answers()
+
+
+def test_what_is_kept_of_questions_does_not_grow_for_ever(
+    client: OnlineClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, whoever asks for ever other lists of features would fill the memory of the service."""
+    monkeypatch.setattr(reading, "_MOST_PLANS", 3)
+    for number in range(1, 9):
+        [found] = client.get_online_features([{"user_id": "1"}], ["gold.users:orders"] * number)
+        assert found["gold.users:orders"].value == 3
+        assert len(client._made) <= 3

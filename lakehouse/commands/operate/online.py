@@ -65,15 +65,9 @@ def load_them(names: Names = None, *, as_of: AsOf = None, first: FromDay = None,
     now = _now(settings, as_of)
     lake, url = lake_with_engine(settings), redis_url(settings)
 
-    def one(table: Table) -> None:
-        notes: list[str] = []
-        with engine_output_aside(settings):  # what is said in there goes into the engine's log
-            done = load(lake, url, table, now, whole=as_of is None, only=only, told=notes.append)
-        for note in notes:
-            say(note)
-        told(done)
-
-    _tell(_each(names, one))
+    _load_each(
+        settings, names, lambda table, note: load(lake, url, table, now, whole=as_of is None, only=only, told=note)
+    )
 
 
 def rebuild_them(names: Names = None, *, as_of: AsOf = None) -> None:
@@ -82,12 +76,7 @@ def rebuild_them(names: Names = None, *, as_of: AsOf = None) -> None:
     now = _now(settings, as_of)
     lake, url = lake_with_engine(settings), redis_url(settings)
 
-    def one(table: Table) -> None:
-        with engine_output_aside(settings):
-            done = rebuild(lake, url, table, now, whole=as_of is None)
-        told(done)
-
-    _tell(_each(names, one))
+    _load_each(settings, names, lambda table, note: rebuild(lake, url, table, now, whole=as_of is None, told=note))
 
 
 def show(
@@ -209,6 +198,22 @@ def _each(names: list[str] | None, act: Callable[[Table], object]) -> list[str]:
         except OnlineError as error:
             refused.append(str(error))
     return refused
+
+
+def _load_each(
+    settings: Settings, names: list[str] | None, act: Callable[[Table, Callable[[str], object]], Loaded]
+) -> None:
+    """Load each table, and say what that came to."""
+
+    def one(table: Table) -> None:
+        notes: list[str] = []
+        with engine_output_aside(settings):  # what is said in there goes into the engine's log
+            done = act(table, notes.append)
+        for note in notes:
+            say(note)
+        told(done)
+
+    _tell(_each(names, one))
 
 
 def _tell(refused: list[str]) -> None:
