@@ -22,7 +22,12 @@ from deltalake import write_deltalake
 
 from lakehouse.commands.inspect.connect import Tool, snippet
 from lakehouse.commands.inspect.rows import Format, write_rows
+from lakehouse.settings import get_settings
+from lakehouse.spark.config import jars_dir
+from lakehouse.spark.jars import ensure_jars
+from lakehouse.spark.options import REMOTE
 from lakehouse_tests.commands.conftest import Cli
+from lakehouse_tests.conftest import ALONE
 
 ROWS = [
     {"order_id": "a", "day": date(2011, 3, 1), "amount": Decimal("1.10"), "at": datetime(2011, 3, 1, 10, tzinfo=UTC), "tags": ["x", None]},
@@ -220,11 +225,15 @@ def _until(keyboard: int, end: bytes, *, again: bytes = b"") -> bytes:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tool", ["duckdb", "polars", "pandas"])
+@pytest.mark.parametrize("tool", ["duckdb", "polars", "pandas", "spark"])
 def test_what_is_printed_for_other_tools_opens_the_table(cli: Cli, tool: str) -> None:
     said = cli("connect", "silver.orders", "--for", tool)
     assert said.code == 0, said.err
-    done = subprocess.run([sys.executable, "-c", said.out], capture_output=True, text=True, check=False)
+    # What Spark would fetch is here already.
+    jars = f'"spark.jars", "{",".join(str(each) for each in ensure_jars(jars_dir(get_settings())))}"'
+    code = re.sub(r'"spark.jars.packages", "[^"]*"', jars, said.out)
+    environment = {name: value for name, value in (os.environ | ALONE).items() if name != REMOTE}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     assert "3" in done.stdout
     assert tool == "duckdb" or "order_id" in done.stdout

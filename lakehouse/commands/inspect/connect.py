@@ -18,7 +18,12 @@ from lakehouse.query.names import built_names
 from lakehouse.settings import get_settings
 from lakehouse.texts import near, program
 
-_DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"  # as in lakehouse/spark/ivy.xml, which a test compares
+_SPARK = {
+    "spark.jars.packages": "io.delta:delta-spark_4.2_2.13:4.4.0",  # as in spark/ivy.xml, which a test compares
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.session.timeZone": "UTC",
+}
 
 
 class Tool(StrEnum):
@@ -91,10 +96,10 @@ def snippet(tool: Tool, name: str, path: Path, has_routes: bool) -> str:
         case Tool.PANDAS:
             return f"{opened}.to_pandas()\nprint({short}.head())"
         case Tool.SPARK:
+            set_up = "".join(f'\n    .config("{name}", "{value}")' for name, value in _SPARK.items())
             return (
-                f'from pyspark.sql import SparkSession\n\nspark = SparkSession.builder.config("spark.jars.packages", '
-                f'"{_DELTA}").config(\n    "spark.sql.session.timeZone", "UTC"\n).getOrCreate()\n'
-                f'{short} = spark.read.format("delta").load("{path}")\n{short}.show()'
+                f"from pyspark.sql import SparkSession\n\nspark = (\n    SparkSession.builder{set_up}\n"
+                f'    .getOrCreate()\n)\n{short} = spark.read.format("delta").load("{path}")\n{short}.show()'
             )
         case Tool.TRINO:
             return (
