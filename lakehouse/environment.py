@@ -24,7 +24,7 @@ def misspelt(known: Collection[str], *files: Path) -> dict[str, str]:
         known: the settings, without `LAKEHOUSE_`.
         files: in the form of `.env`, which are read as well.
     """
-    written = [name for file in files if file.is_file() for name in dotenv_values(file)]
+    written = [name for file in files for name in dotenv_values(file)]
     said = {name.lower(): name for name in (*written, *os.environ) if name.upper().startswith("LAKEHOUSE_")}
     found = {}
     for lower, name in said.items():

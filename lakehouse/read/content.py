@@ -127,4 +127,4 @@ def _sum(file: StagedFile) -> int | None:
     if CONTENT not in file.types or file.nulls.get(CONTENT, 0):
         return None
     column = parquet.read(file.path, [CONTENT])[CONTENT].to_numpy()
-    return int(np.add.reduce(column.astype(np.uint64))) & _LARGEST  # wraps around, as it should
+    return int(column.astype(np.uint64).sum()) & _LARGEST  # wraps around, as it should
