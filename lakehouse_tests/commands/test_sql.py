@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import pty
 import re
@@ -102,6 +103,15 @@ def test_what_has_parts_is_json_in_every_form(capsys: pytest.CaptureFixture[str]
     said = capsys.readouterr().out.replace('""', '"')
     assert '[{"at": "2011-03-01T10:00:00Z", "amount": "1.10", "ok": true}, null]' in said
     assert "00ff" in said
+
+
+@pytest.mark.parametrize("form", [Format.TABLE, Format.JSON, Format.CSV])
+def test_what_is_no_number_is_text_wherever_it_is(capsys: pytest.CaptureFixture[str], form: Format) -> None:
+    """Without it, a map with a NaN or an infinity in it, as `ops.partition_metrics` may have, ends the command."""
+    kind = pa.struct({"m": pa.map_(pa.string(), pa.float64()), "l": pa.list_(pa.float64())})
+    write_rows(pa.table({"x": pa.array([{"m": [("a", math.nan)], "l": [-math.inf, 0.5]}], kind)}), form)
+    said = capsys.readouterr().out.replace('""', '"')
+    assert '{"m": [["a", "nan"]], "l": ["-inf", 0.5]}' in said
 
 
 @pytest.mark.parametrize("form", [Format.TABLE, Format.JSON, Format.CSV])

@@ -161,7 +161,7 @@ def _finite(value: Any) -> Any:
             return str(value)
         case dict():
             return {str(k): _finite(v) for k, v in value.items()}
-        case list():
+        case list() | tuple():  # a map comes as pairs
             return [_finite(each) for each in value]
     return value
 
