@@ -113,7 +113,8 @@ def clear(folder: Path) -> None:
 
 def _read(path: Path, folder: Path, partition_by: Sequence[str]) -> StagedFile:
     first, *parts = path.relative_to(folder).parts[:-1]
-    values = {name: value_of_folder(text) for name, _, text in (part.partition("=") for part in parts)}
+    # In a column's name special characters are escaped as in its value.
+    values = {unquote(name): value_of_folder(text) for name, _, text in (part.partition("=") for part in parts)}
     return staged_file(path, {name: values[name] for name in partition_by}, _route(first))
 
 
@@ -279,7 +280,7 @@ def new_path(folder: Path, route: str, partition_by: Sequence[str], values: Sequ
         values: the partition's, in the same order.
     """
     parts = [
-        f"{name}={HIVE_NULL if value is None else quote(value, safe=' _.-')}"
+        f"{quote(name, safe=' _.-')}={HIVE_NULL if value is None else quote(value, safe=' _.-')}"
         for name, value in zip(partition_by, values, strict=True)
     ]
     return folder.joinpath(route, *parts, f"part-{uuid.uuid4().hex}.snappy.parquet")

@@ -10,6 +10,7 @@ from functools import cached_property
 from operator import and_
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
+from urllib.parse import unquote
 
 from lakehouse.contracts import Table
 from lakehouse.delta.evolve import same_types
@@ -129,7 +130,9 @@ class Lake:
         values = {value for file in files for value in file.partition}
         plain = all(value is not None and value.isascii() and value.replace("-", "").isalnum() for value in values)
         types = {f.name: f.dataType for f in table.schema.fields}
-        return rows.withColumns({name: _value(name, plain).cast(types[name]) for name in snapshot.partition_by})
+        # By its place: a column's name may be escaped there as well, as `the day` is.
+        values_of = {name: _value(place, plain) for place, name in enumerate(reversed(snapshot.partition_by), 1)}
+        return rows.withColumns({name: value.cast(types[name]) for name, value in values_of.items()})
 
     def _delta(self, snapshot: Snapshot) -> DataFrame:
         return self.spark.read.format("delta").option("versionAsOf", snapshot.version).load(snapshot.uri)
@@ -187,16 +190,20 @@ def _no_engine() -> NoReturn:
 
 def _spelled(columns: Collection[str], file: DataFile) -> bool:
     """Whether the folders of a file say the partition values that the log says."""
-    said = dict(part.split("=", 1) for part in file.path.split("/") if "=" in part)
-    return all(
-        name in said and value_of_folder(said[name]) == value
-        for name, value in zip(columns, file.partition, strict=True)
-    )
+    folders = file.path.split("/")[-len(columns) - 1 : -1]
+    said = [(unquote(name), value_of_folder(text)) for name, _, text in (each.partition("=") for each in folders)]
+    return said == list(zip(columns, file.partition, strict=True))
 
 
-def _value(name: str, plain: bool) -> Column:
-    """A partition value from the path of a row's file: a URL, in which a folder's name is escaped once more."""
-    told = F.substring_index(F.substring_index(F.col("_metadata.file_path"), f"/{name}=", -1), "/", 1)
+def _value(place: int, plain: bool) -> Column:
+    """A partition value from the path of a row's file: a URL, in which a folder's name is escaped once more.
+
+    Args:
+        place: of the folder, from 1, the last one.
+        plain: no value has a special character.
+    """
+    folder = F.substring_index(F.substring_index(F.col("_metadata.file_path"), "/", -place - 1), "/", 1)
+    told = F.substring_index(folder, "=", -1)
     if plain:
         return told
     for _ in range(2):  # a plus sign is itself, which `url_decode` would take for a space
