@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, time, timedelta
 
+# Of a lake's partitions. Before, Dagster writes a year without its zeros, and reads no day in that; after, no day has
+# another one after it.
+EARLIEST, LATEST = date(1000, 1, 1), date(9998, 12, 31)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _AHEAD = 60.0  # seconds that a look may take, in which something new is a little ahead of it
 
@@ -25,14 +28,29 @@ def is_between(day: date, first: date | None, last: date | None) -> bool:
     return (first is None or first <= day) and (last is None or day <= last)
 
 
+def days_around(day: date, before: int, after: int) -> list[date]:
+    """The days from so many before a day to so many after it, itself included.
+
+    Fewer at an end of the calendar: a file may be called 9999-12-31, and then no day is after its own.
+
+    Args:
+        day: any day.
+        before: how many before it.
+        after: how many after it.
+    """
+    number = day.toordinal()
+    first, last = max(number - before, date.min.toordinal()), min(number + after, date.max.toordinal())
+    return [date.fromordinal(n) for n in range(first, last + 1)]
+
+
 def start_of(day: date) -> datetime:
     """The moment at which a day begins, in UTC."""
     return datetime.combine(day, time(), UTC)
 
 
 def end_of(day: date) -> datetime:
-    """The moment at which a day is over, in UTC."""
-    return start_of(day + timedelta(days=1))
+    """The moment at which a day is over, in UTC; of the calendar's last day its beginning, for no day is after it."""
+    return start_of(days_around(day, 0, 1)[-1])
 
 
 def newest_day(last_day: date | None, now: datetime) -> date:

@@ -18,6 +18,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 from pydantic_settings import SettingsError as SourceSettingsError
 
 from lakehouse import store
+from lakehouse.days import EARLIEST, LATEST
 from lakehouse.environment import SourceUrls, bad_value, source_setting
 from lakehouse.errors import SettingsError
 
@@ -64,9 +65,9 @@ class Settings(BaseSettings):
     )
     spark_ui: bool = Field(True, description="Whether a local engine shows Spark's own pages, to its owner alone")
     jars_dir: Path | None = Field(None, description="Folder of the engine's jars; empty: the user's cache folder")
-    first_day: date = Field(date(2010, 12, 1), description="First daily partition")
+    first_day: date = Field(date(2010, 12, 1), ge=EARLIEST, description="First daily partition")
     last_day: date | None = Field(
-        None, description="Last daily partition, where the data has ended; empty: yesterday, or an open today, UTC"
+        None, le=LATEST, description="Last daily partition, where data has ended; empty: yesterday, or an open today"
     )
     pii_key: SecretStr | None = Field(
         None,
@@ -339,8 +340,7 @@ def get_settings() -> Settings:
         SettingsError: naming every variable that does not validate.
     """
     try:
-        found = Settings()
-        # Where the lakehouse is must be known before its own settings can be read.
+        found = Settings()  # where the lakehouse is must be known before its own settings can be read
         return Settings(_env_file=(found.own_file, ".env")) if found.own_file.exists() else found
     except ValidationError as error:
         problems = "; ".join(bad_value(each) for each in error.errors())

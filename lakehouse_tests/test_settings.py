@@ -83,6 +83,8 @@ def test_who_only_looks_makes_no_key(configure: Configure, tmp_path: Path) -> No
         ("backfill_spark_memory", "2 GB", "LAKEHOUSE_BACKFILL_SPARK_MEMORY"),
         ("backfill_days", "-1", "LAKEHOUSE_BACKFILL_DAYS: .*greater than or equal to 0"),
         ("spark_memory", "2 GB", "LAKEHOUSE_SPARK_MEMORY: .*'2 GB' is not a size such as 1500m or 2g"),
+        ("first_day", "0999-12-31", "LAKEHOUSE_FIRST_DAY: .*greater than or equal to 1000-01-01"),
+        ("last_day", "9999-12-31", "LAKEHOUSE_LAST_DAY: .*less than or equal to 9998-12-31"),
         ("root", "lake[1]", r"LAKEHOUSE_ROOT: .*lake\[1\].*cannot hold"),
         ("root", "a%20b", "LAKEHOUSE_ROOT: .*a%20b.*cannot hold"),
         ("spark_config", "spark.ui.enabled=true", "LAKEHOUSE_SPARK_CONFIG: not valid JSON"),

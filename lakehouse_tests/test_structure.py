@@ -42,7 +42,7 @@ ONLY = {layer: {"contracts", "pairs", "transforms"} for layer in LAYERS} | {
         "contracts", "days", "delta", "errors", "lazy", "read", "records", "servers", "settings", "spark", "store",
     },
     "transforms": {"errors", "settings"},
-    "contracts": {"environment", "errors", "lazy", "pairs", "settings"},
+    "contracts": {"days", "environment", "errors", "lazy", "pairs", "settings"},
 }  # fmt: skip
 TERMINAL = {"typer", "click", "rich", "print"}
 # Names that only a driver with a JVM of its own has.

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 from lakehouse.contracts import Input, Table
+from lakehouse.days import days_around
 from lakehouse.delta.files import DataFile, as_date
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.transactions import DAY_PREFIX, day_transaction
@@ -89,7 +90,7 @@ def touched_days(table: Table, each: Input, day: date) -> list[date]:
     unique = table.unique_days
     # By the window, which looks back from later days and ahead from earlier ones; and both ways by the span in which
     # keys are unique.
-    return [day + timedelta(days=n) for n in range(-each.days_after - unique, each.days_before + unique + 1)]
+    return days_around(day, each.days_after + unique, each.days_before + unique)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from lakehouse.build.intake.closings import Closings, closings_read, input_rows,
 from lakehouse.build.late import accepted_through
 from lakehouse.build.made_from import DayStates, MadeFrom
 from lakehouse.contracts import Input, Table
+from lakehouse.days import days_around
 from lakehouse.delta.snapshot import Snapshot, fingerprint
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.read.lake import Lake
@@ -231,17 +232,17 @@ def _latest_arrival(table: Table, states: Mapping[str, DayStates], day: date) ->
 
 def neighbours(table: Table, day: date) -> list[date]:
     """The other days whose rows may be repeats of a day's rows, or the other way round (`unique_within`)."""
-    return [day + timedelta(days=n) for n in range(-table.unique_days, table.unique_days + 1) if n]
+    return [each for each in days_around(day, table.unique_days, table.unique_days) if each != day]
 
 
 def input_days(each: Input, day: date) -> list[date]:
     """The days of an input that one day of output reads."""
-    return [day + timedelta(days=n) for n in range(-each.days_before, each.days_after + 1)]
+    return days_around(day, each.days_before, each.days_after)
 
 
 def output_days(each: Input, day: date) -> list[date]:
     """The days of output that read one day of an input: `input_days` the other way round."""
-    return [day + timedelta(days=n) for n in range(-each.days_after, each.days_before + 1)]
+    return days_around(day, each.days_after, each.days_before)
 
 
 def _plan_landing(lake: Lake, table: Table, days: Sequence[date], now: datetime) -> Plan:

@@ -10,6 +10,7 @@ from datetime import date, timedelta
 from lakehouse.checks.metrics import DayMetrics
 from lakehouse.checks.statistics import exceeds, percentile
 from lakehouse.contracts import Clock, Table
+from lakehouse.days import days_around
 from lakehouse.delta.files import as_date
 from lakehouse.read.lake import Lake
 from lakehouse.records.day_record import DayRecord
@@ -114,7 +115,7 @@ def producer_days(
         built: figures of days that were built just now, published or not.
     """
     asked = None if days is None else set(days)
-    around = None if asked is None else sorted({day + n * _DAY for day in asked for n in (-1, 0, 1)})
+    around = None if asked is None else sorted({each for day in asked for each in days_around(day, 1, 1)})
     # A clock may be so wrong that the day is held back: then what was found of it says more than what is published.
     kept = _clocks_of(judgements(lake.settings.root, table.id, around, ["clocks"]))
     kept |= {day: m.clocks for day, m in (built or {}).items()}

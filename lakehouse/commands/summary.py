@@ -12,6 +12,7 @@ from rich.text import Text
 from lakehouse.build.stale import days_before_the_first
 from lakehouse.catalog import lake_without_engine, landings, tables
 from lakehouse.commands.console import console, say, table
+from lakehouse.days import EARLIEST
 from lakehouse.runs.reports import Report, TableOutcome
 from lakehouse.settings import Settings
 from lakehouse.sources.landing import never_read
@@ -64,10 +65,16 @@ def what_to_do_with_strays(settings: Settings) -> str:
 
 def before_the_first(days: Sequence[date], settings: Settings) -> str:
     """What is to be known of days before the lake's first one, in order, that rows have come for."""
+    if days[-1] < EARLIEST:  # zero in place of a time, as a rule
+        return (
+            f"Rows have come for {counted(len(days), 'day')} before {EARLIEST} ({days_text(days)}): no lake has such "
+            "days, and no run builds them. Have bronze take their arrival day instead, as `with_event_date` does."
+        )
+    begin = next(day for day in days if day >= EARLIEST)
     by_batch = f"; or, of what a batch brought: {program()} intake --downstream"
     return (
         f"Rows have come for {counted(len(days), 'day')} before the lake's first day, {settings.first_day} "
-        f"({days_text(days)}): no run builds them. To take them in, set LAKEHOUSE_FIRST_DAY={days[0]} (the lake's own "
+        f"({days_text(days)}): no run builds them. To take them in, set LAKEHOUSE_FIRST_DAY={begin} (the lake's own "
         f"setting is in {settings.own_file}), then: {program()} backfill --stale"
     ) + (by_batch if any(each.taken for each in tables().values()) else "")
 

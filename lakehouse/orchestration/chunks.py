@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 from typing import TYPE_CHECKING
 
+from lakehouse.days import days_around
 from lakehouse.orchestration.pieces import Piece, pieces_of
 
 if TYPE_CHECKING:
@@ -155,5 +156,5 @@ def _waits(pieces: Sequence[Piece], tables: Mapping[str, Table]) -> Iterator[fro
 
 def _holding(pieces: Sequence[Piece], places: Sequence[int], piece: Piece, before: int, after: int) -> Iterator[int]:
     """Those of some pieces that hold days of a piece, or of some days before and after it."""
-    first, last = piece.first - timedelta(days=before), piece.last + timedelta(days=after)
+    first, last = days_around(piece.first, before, 0)[0], days_around(piece.last, 0, after)[-1]
     return (n for n in places if pieces[n].first <= last and pieces[n].last >= first)

@@ -191,7 +191,7 @@ def _troubles(table: TableReport) -> Iterator[Trouble]:
         for n, day in enumerate(days):
             run.append(day)
             following = days[n + 1] if n + 1 < len(days) else None
-            if following != day + timedelta(days=1) or reasons[following] != reasons[day]:
+            if following is None or (following - day).days != 1 or reasons[following] != reasons[day]:
                 text = str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}"
                 why = table.days[day].why if len(run) == 1 else reasons[day]
                 yield Trouble(table.name, text, day, state, why or MEANING[state])

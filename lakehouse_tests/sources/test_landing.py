@@ -336,7 +336,10 @@ def test_a_file_that_no_pattern_fits_is_told(tmp_path: Path) -> None:
     """Without it, a producer that misspells a day would never be heard of: every run passes its file over."""
     assert never_read(tmp_path, [RETAIL, EVENTS]) == []
     read = ["online_retail/2026-03-01.csv.gz", "events/2026-03-01/part-0000.jsonl", "events/2026-03-01/.part.jsonl"]
-    strays = ["events/2026-02-30/part-0000.jsonl", "online_retail/2026-3-2.csv.gz", "tills/2026-03-01.csv"]
+    strays = [
+        *("events/2026-02-30/part-0000.jsonl", "online_retail/0001-01-01.csv.gz", "online_retail/2026-3-2.csv.gz"),
+        *("online_retail/9999-12-31.csv.gz", "tills/2026-03-01.csv"),
+    ]
     for name in [*read, *strays]:
         path = tmp_path / "landing" / name
         path.parent.mkdir(parents=True, exist_ok=True)
