@@ -85,7 +85,7 @@ def compare(lake: Lake, candidate: Candidate, *, sample: int = 10) -> Comparison
     names = [name for name in new if old.get(name) == new[name] and name not in OF_THE_RUN]
     key = _key(table, [name for name in names if not _has_map(new[name])])
     others = [name for name in names if name not in key]
-    numbers = [name for name in names if isinstance(new[name], T.NumericType)]
+    numbers = {name: new[name] for name in names if isinstance(new[name], T.NumericType)}
     # Groups a day, rounded up, so that there are enough of them for the sample wanted: each gives one row.
     most = max(1, -(-sample // max(1, len(candidate.days))))
     found = _grouped(frames, table, key, {name: new[name] for name in others}, numbers, most)
@@ -98,7 +98,7 @@ def compare(lake: Lake, candidate: Candidate, *, sample: int = 10) -> Comparison
         changed=sums["changed"],
         columns={n: total for n in others if (total := sum(row[f"differs_{n}"] for row in found))},
         by_day=_by_day(found),
-        metrics={n: _metrics(found, n, n in numbers) for n in names},
+        metrics={n: _metrics(found, n, n in numbers, isinstance(new[n], T.IntegralType)) for n in names},
         **_differing(old, new),
         quarantined=_quarantined(lake, candidate),
         sample=_samples(found, key)[:sample],
@@ -153,7 +153,7 @@ def _grouped(
     table: Table,
     key: Sequence[str],
     others: Mapping[str, T.DataType],
-    numbers: Sequence[str],
+    numbers: Mapping[str, T.DataType],
     most: int,
 ) -> list[Row]:
     """Counts and sums by day, in `most` groups each with one differing row, chosen by the hash of its key."""
@@ -194,6 +194,8 @@ def _grouped(
             figures.append(F.sum(F.when(each.isNull(), there)).alias(f"nulls_{side}_{name}"))
             if name in numbers:
                 # A key's value counts for each of its rows; of other columns there is one value a group.
+                if isinstance(numbers[name], T.IntegralType):
+                    each = each.cast("decimal(20,0)")  # the sum of whole numbers may have more digits than they can
                 total = each * there if name in key else each
                 figures.append(F.sum(total).alias(f"sum_{side}_{name}"))
     day = F.coalesce(value("candidate", table.day_column), value("live", table.day_column)).alias("day")
@@ -256,14 +258,15 @@ def _shown(found: Row, key: Sequence[str]) -> dict[str, Any]:
     return {**{name: same[name] for name in key if name in same}, **differing, **same}
 
 
-def _metrics(found: Sequence[Row], name: str, number: bool) -> dict[str, Any]:
+def _metrics(found: Sequence[Row], name: str, number: bool, whole: bool) -> dict[str, Any]:
     said: dict[str, Any] = {}
     for side in _SIDES:
         said[f"{side}_nulls"] = sum(row[f"nulls_{side}_{name}"] or 0 for row in found)
         if number:
             totals = [each for row in found if (each := row[f"sum_{side}_{name}"]) is not None]
             # Python's own sum of decimals rounds to 28 digits.
-            said[f"{side}_sum"] = added(totals) if any(isinstance(each, Decimal) for each in totals) else sum(totals)
+            total = added(totals) if any(isinstance(each, Decimal) for each in totals) else sum(totals)
+            said[f"{side}_sum"] = int(total) if whole else total
     return said
 
 

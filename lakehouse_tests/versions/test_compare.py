@@ -137,6 +137,15 @@ def test_sums_have_all_their_digits(compared: Callable[..., Comparison]) -> None
     assert found.metrics["more"]["candidate_sum"] == EXACT.add(large, small * 2)
 
 
+def test_the_sum_of_whole_numbers_may_be_larger_than_they_can(compared: Callable[..., Comparison]) -> None:
+    """Without it, a column of hashes or of ids with nineteen digits ended the comparison."""
+    most, names = 2**63 - 1, [f"row {n}" for n in range(40)]  # some of which are summed together
+    live = [row(name, most) for name in names]
+    found = compared({MON: live}, {MON: [*live[1:], row(names[0], most - 1)]})
+    assert [found.metrics["more"][f"{side}_sum"] for side in ("live", "candidate")] == [40 * most, 40 * most - 1]
+    assert isinstance(found.metrics["more"]["live_sum"], int)
+
+
 def test_a_comparison_is_not_planned_as_the_small_build_before_it(
     compared: Callable[..., Comparison], monkeypatch: pytest.MonkeyPatch
 ) -> None:
