@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
@@ -99,6 +100,8 @@ def _hits(keys: pa.Table, wanted: Mapping[str, Any]) -> pa.Array:
         column = keys[name].combine_chunks()
         try:
             same = column.is_null() if value is None else pc.equal(column, pa.scalar(value, column.type))
+            if isinstance(value, float) and math.isnan(value):  # equal to nothing for Arrow, and to itself in a key
+                same = pc.is_nan(column)
         except (pa.ArrowInvalid, OverflowError):  # a number with more digits than any value of the column
             same = pa.array([False] * keys.num_rows)
         # Null beside a value is not equal to it; left null, it would hide what the other columns say.

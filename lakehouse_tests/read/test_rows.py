@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -22,6 +23,7 @@ KINDS: dict[str, tuple[T.DataType, Any]] = {
     "byte": (T.ByteType(), 7),
     "short": (T.ShortType(), -300),
     "long": (T.LongType(), 2**62),
+    "ratio": (T.DoubleType(), math.nan),
     "price": (T.DecimalType(38, 18), Decimal("12345678901234567890.123456789012345678")),
 }
 
@@ -31,7 +33,7 @@ KINDS: dict[str, tuple[T.DataType, Any]] = {
     [
         ("paid", "true", 1), ("paid", "FALSE", 0), ("paid", "", 0), ("byte", "7", 1), ("byte", "300", 0),
         ("short", "-300", 1), ("long", str(2**62), 1), ("long", "9" * 30, 0), ("price", str(KINDS["price"][1]), 1),
-        ("price", "0." + "1" * 30, 0), ("price", "1E60", 0),
+        ("ratio", "NaN", 1), ("ratio", "1.5", 0), ("price", "0." + "1" * 30, 0), ("price", "1E60", 0),
     ],
 )  # fmt: skip
 def test_a_row_is_found_by_any_plain_value(lake: LakeFactory, column: str, text: str, found: int) -> None:
