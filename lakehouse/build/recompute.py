@@ -36,10 +36,9 @@ def frame_of(lake: Lake, schema: T.StructType, rows: Sequence[Row]) -> DataFrame
         schema: of the frame.
         rows: values by column; a column that a row lacks is null.
     """
-    values = [{f.name: row.get(f.name) for f in schema.fields} for row in rows]
-    return lake.spark.createDataFrame(
-        pa.Table.from_pylist(values, schema=to_arrow_schema(schema, timezone="UTC")), schema
-    )
+    kinds = to_arrow_schema(schema, timezone="UTC")
+    columns = [cells.column([row.get(each.name) for row in rows], each.type) for each in kinds]
+    return lake.spark.createDataFrame(pa.Table.from_arrays(columns, schema=kinds), schema)
 
 
 def recomputed(
