@@ -129,7 +129,9 @@ class DayRecord:
 def plain(number: object) -> Decimal:
     """An exact number as people write it, whatever scale it was kept with: with two digits where these are enough."""
     exact = Decimal(str(number))
-    money = exact.quantize(Decimal("0.01"), context=EXACT) if exact.is_finite() else exact
+    if not exact.is_finite() or exact.adjusted() >= EXACT.prec - _SCALE:
+        return exact  # of a sum of doubles, which may have three hundred digits
+    money = exact.quantize(Decimal("0.01"), context=EXACT)
     return money if money == exact else exact.normalize(EXACT)
 
 
@@ -187,8 +189,11 @@ def record_of(table: str, row: Mapping[str, Any]) -> DayRecord:
 def _held(number: object) -> Decimal | None:
     """A sum as its column holds it, to six digits behind the point; None where it is too large for that."""
     exact = Decimal(str(number))
-    held = exact.quantize(Decimal("0.000001"), context=EXACT) if exact.is_finite() else None
-    return None if held is None or held.adjusted() >= _DIGITS - _SCALE else held
+    # A sum of doubles may have three hundred digits, which are not to be rounded first: none would do that exactly.
+    if not exact.is_finite() or exact.adjusted() >= _DIGITS - _SCALE:
+        return None
+    held = exact.quantize(Decimal("0.000001"), context=EXACT)
+    return None if held.adjusted() >= _DIGITS - _SCALE else held
 
 
 def _mapped(pairs: Iterable[tuple[str, Any]]) -> dict[str, dict[str, Any]]:
