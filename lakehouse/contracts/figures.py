@@ -9,6 +9,7 @@ from functools import reduce
 
 # Python rounds what it computes of decimals to 28 digits, and a column may have 38: no sum has as many as here.
 EXACT = Context(prec=200)
+_SUMS = Context(prec=200, traps=[])  # infinity and minus infinity have no sum, which is no error of whoever adds
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,8 @@ Figure = Sum | Count
 
 
 def added(numbers: Iterable[Decimal]) -> Decimal:
-    """Their sum with all of its digits."""
-    return reduce(EXACT.add, numbers, Decimal(0))
+    """Their sum with all of its digits; NaN where they have none."""
+    return reduce(_SUMS.add, numbers, Decimal(0))
 
 
 def columns_of(figures: Mapping[str, Figure]) -> tuple[str, ...]:

@@ -138,3 +138,14 @@ def test_a_file_is_read_once_but_one_that_took_its_name_is_read_too(
     assert numbers(tmp_path, [Decimal(2)]).total == 2
     assert profiles([path], ["amount"], {("amount", "amount")})[0].groups
     assert len(opened) == 3
+
+
+def test_sums_beyond_all_numbers_of_both_signs_are_no_error(tmp_path: Path) -> None:
+    """Without it, a day of two files with such doubles could not be published: their sums have no sum."""
+    paths = [tmp_path / "up.parquet", tmp_path / "down.parquet"]
+    for path, sign in zip(paths, (1, -1), strict=True):
+        pq.write_table(pa.table({"x": [sign * 1.7e308] * 2}), path)
+    numbers = merged(profiles(paths, ["x"])).numbers["x"]
+    assert numbers.count == 4
+    assert numbers.total.is_nan()
+    assert numbers.as_json()["sum"] == "NaN"
