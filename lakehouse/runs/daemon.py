@@ -123,6 +123,11 @@ class DaemonClient:
     def _ask(self, query: str, variables: Mapping[str, Any]) -> dict[str, Any]:
         try:
             return ask(self._url, query, variables)
+        except TimeoutError as error:  # it is held up; what it was asked, it may do once it goes on
+            raise DaemonError(
+                f"What listens at {self._url} did not answer in time. If it is this lakehouse's web interface, it may "
+                f"begin later what was asked: look before you do it again, `{program()} backfills list`."
+            ) from error
         except OSError as error:
             raise DaemonError(
                 f"Nothing answers at {self._url}: start `{program()} dev` and leave it on (LAKEHOUSE_PORT says where), "

@@ -6,9 +6,13 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from http.client import HTTPException
 from typing import Any
 
 from lakehouse.errors import DaemonError
+
+SECONDS = 60.0  # for each part of an answer
+_NONE = "no Dagster, or one that is about to start or to end"
 
 
 def ask(url: str, query: str, variables: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -20,7 +24,7 @@ def ask(url: str, query: str, variables: Mapping[str, Any] | None = None) -> dic
         variables: its parameters.
 
     Raises:
-        OSError: nothing listens there.
+        OSError: nothing listens there, or it does not answer in time (TimeoutError).
         DaemonError: what answers is no Dagster, or it refuses.
     """
     request = urllib.request.Request(  # noqa: S310  # loopback
@@ -31,18 +35,20 @@ def ask(url: str, query: str, variables: Mapping[str, Any] | None = None) -> dic
     # urllib is enough for one request to this machine; it would ask a proxy of the environment all the same.
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with direct.open(request, timeout=60) as answer:
-            said = json.load(answer)
+        with direct.open(request, timeout=SECONDS) as answer:
+            said = _json_or_nothing(answer.read())
     except urllib.error.HTTPError as error:
         said = _json_or_nothing(error.read())
         if "errors" not in said:
-            why = "no Dagster, or one that is about to start or to end"
-            raise DaemonError(f"What answers at {url} is {why} (HTTP {error.code}).") from error
-    except ValueError as error:
-        raise DaemonError(f"What answers at {url} is no Dagster.") from error
-    if said.get("errors"):
-        raise DaemonError(f"Dagster refuses: {said['errors'][0].get('message', said['errors'][0])}")
-    data: dict[str, Any] = said["data"]
+            raise DaemonError(f"What answers at {url} is {_NONE} (HTTP {error.code}).") from error
+    except HTTPException as error:  # it speaks no HTTP, or ended in the middle of its answer
+        raise DaemonError(f"What answers at {url} is {_NONE}.") from error
+    if errors := said.get("errors"):
+        first = errors[0] if isinstance(errors, list) else errors
+        raise DaemonError(f"Dagster refuses: {first.get('message', first) if isinstance(first, dict) else first}")
+    data = said.get("data")
+    if not isinstance(data, dict):
+        raise DaemonError(f"What answers at {url} is {_NONE}.")
     return data
 
 

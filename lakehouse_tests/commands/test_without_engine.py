@@ -7,7 +7,6 @@ import shutil
 import signal
 import socket
 import sys
-import threading
 from datetime import date
 from pathlib import Path
 from typing import Any, NoReturn
@@ -63,31 +62,6 @@ def test_exports_are_landed_by_day(cli: Cli, root: Path, tmp_path: Path) -> None
     assert said.code == 2
     assert f"expected {{day}}.csv.gz files in {tmp_path / 'empty'}" in said.err
     assert "got only sales.csv/a.txt; choose another" in said.err
-
-
-@pytest.mark.parametrize("answers", [False, True])
-def test_without_our_daemon_a_backfill_says_how_to_start_it(
-    cli: Cli, root: Path, monkeypatch: pytest.MonkeyPatch, answers: bool
-) -> None:
-    """Without it, a backfill would hang, or be handed to whatever program happens to listen there."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        monkeypatch.setenv("LAKEHOUSE_PORT", str(taken.getsockname()[1]))
-        if answers:
-            taken.listen()
-            threading.Thread(target=_says_hello, args=(taken,), daemon=True).start()
-        said = cli("backfill", *RANGE, "--daemon", "--json")
-    assert said.code == 3
-    assert ("is no Dagster" if answers else "Nothing answers at http://127.0.0.1:") in said.err
-    assert answers or "dev` and leave it on" in said.err
-    assert not said.out
-    assert "18 partitions to build, 0 unchanged, a gapless range in one run" in said.err
-
-
-def _says_hello(taken: socket.socket) -> None:
-    with taken.accept()[0] as connection:
-        connection.recv(10_000)
-        connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello")
 
 
 def test_a_lakehouse_without_backfills_says_so(cli: Cli, root: Path) -> None:
