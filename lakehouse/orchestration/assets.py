@@ -56,6 +56,7 @@ from lakehouse.orchestration.slices import slicing_of
 from lakehouse.read.lake import Lake, PinnedLake
 from lakehouse.records.history import older_code
 from lakehouse.settings import get_settings
+from lakehouse.spark.cluster_end import ended
 from lakehouse.spark.progress import QUERIES, Seldom
 from lakehouse.spark.transient import is_transient
 from lakehouse.spark.warm import working_on
@@ -254,6 +255,8 @@ def _retried(context: AssetExecutionContext) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        if (gone := ended()) is not None:
+            raise _failure(gone) from None
         if is_transient(error) and context.retry_number < MAX_RETRIES:
             wait = wait_before(context.retry_number + 1)
             context.log.warning(f"{type(error).__name__}: may pass; trying again in {wait:.0f} s")

@@ -18,6 +18,7 @@ from lakehouse.errors import EngineError
 from lakehouse.settings import Settings
 from lakehouse.spark.answering import answering
 from lakehouse.spark.cluster import introduced
+from lakehouse.spark.cluster_end import stop_with_cluster
 from lakehouse.spark.config import is_here, spark_config
 from lakehouse.spark.fixed_settings import check_session
 from lakehouse.spark.options import REMOTE
@@ -51,6 +52,7 @@ def start(settings: Settings) -> SparkSession:
     if is_here(settings.spark_url):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Python functions of a query find this one's packages
     builder: Any = SparkSession.builder
+    begins = not _has_own()
     try:
         # An engine that is there already shows its pages, or none.
         with shown({} if _has_own() else config) as (added, address):
@@ -66,6 +68,8 @@ def start(settings: Settings) -> SparkSession:
             "`lakehouse doctor` checks Java, jars and the engine one by one."
         ) from error
     check_session(session, settings.engine_name)
+    if begins and not settings.uses_connect:
+        stop_with_cluster(settings, session.stop)
     return _heard(session)
 
 
