@@ -30,6 +30,9 @@ _MARK = "\ufdd0"  # stands before a number that was made a string; Unicode keeps
 _MARKED = rf'"{_MARK}([^"]*)"'
 # The parser takes a letter of another script for the hexadecimal digit that its last byte would be.
 _BROKEN_ESCAPE = r"(?<!\\)(?:\\\\)*+\\u(?![0-9a-fA-F]{4})"
+# Half of a character, as of a text that was cut in the middle of one: the engine's texts cannot hold it.
+_FIRST_HALF, _SECOND_HALF = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_HALF = rf"((?<!\\)(?:\\\\)*+)(?:{_FIRST_HALF}(?!{_SECOND_HALF})|(?<!{_FIRST_HALF}){_SECOND_HALF})"
 
 
 class Fields(Protocol):
@@ -60,7 +63,10 @@ def json_rows(lines: DataFrame, fields: Fields, key: TokenKey | None, beside: Se
     # Numbers become marked strings, so that they stay as written. A sentinel behind the line shows whether the parser
     # came to its end: by itself it takes `{} {}` and `{} rubbish` for their first object. A byte order mark before
     # the first is no part of it: a file begins with one, and so does one that was put behind another.
-    line = F.regexp_replace(F.ltrim("_line", F.lit(BYTE_ORDER_MARK)), F.lit(_NUMBER), F.lit(f'$1"{_MARK}$2"'))
+    escaped = F.col("_line").contains("\\u")  # few lines have an escape at all
+    text = F.when(escaped & F.col("_line").rlike(_HALF), F.regexp_replace("_line", _HALF, "$1\ufffd"))
+    text = F.ltrim(text.otherwise(F.col("_line")), F.lit(BYTE_ORDER_MARK))
+    line = F.regexp_replace(text, F.lit(_NUMBER), F.lit(f'$1"{_MARK}$2"'))
     array = F.concat(F.lit("["), line, F.lit(f',{{"{_MARK}":""}}]'))
     options = {"mode": "PERMISSIVE", "allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
     rows = lines.withColumn("_a", F.from_json(array, "array<map<string,string>>", options))
@@ -73,7 +79,7 @@ def json_rows(lines: DataFrame, fields: Fields, key: TokenKey | None, beside: Se
     whole = (F.size("_a") == 2) & F.map_contains_key(F.get("_a", F.lit(1)), _MARK) & F.col("_p").isNotNull()  # noqa: PLR2004
     # Which of the two values was meant, nobody can know: the line is set aside as it is.
     twice = F.col("_more") & (F.size("_p") > F.size(F.array_distinct(F.map_keys("_p"))))
-    broken = F.col("_line").contains("\\u") & F.col("_line").rlike(_BROKEN_ESCAPE)  # few lines have an escape at all
+    broken = escaped & F.col("_line").rlike(_BROKEN_ESCAPE)
     error = F.when(~F.coalesce(whole, F.lit(False)) | broken, "not a JSON object").when(twice, "names a field twice")
     rows = rows.withColumn("_error", error)
     sound = F.col("_error").isNull()

@@ -69,6 +69,7 @@ JSON = {
     "nested": b'{"id":"1","x":{"deep":[1,2.50,{"y":-1e5}],"z":""},"flag":false,"none":null}\n',
     "wrong_types": b'{"id":{"n":1.10},"amount":[1,2.0,"3.0"]}\n',
     "unicode": '{"id":"é\\u00e9\\ud83d\\ude00","amount":"日"}\n'.encode(),
+    "halves": b'{"id":"a\\ud83d","amount":"\\uDE00b"}\n{"id":"\\\\ud83d","amount":"\\ud83d\\ud83d\\ude00\\ude00"}\n',
     "spaces": b' { "id" : "1" , "amount" : 1.0 } \r\n',
     "bom": b'\xef\xbb\xbf{"id":"1"}\r\n{"id":"2"}\r\n\xef\xbb\xbf{"id":"3"}\r\n',  # two such files, one behind the other
     "empty_object": b"{}\n",
@@ -305,11 +306,11 @@ def test_json_values_of_another_type_are_kept_as_text(jsons: Read) -> None:
     assert jsons.of("wrong_types")[0][:2] == ('{"n":1.10}', '[1,2.0,"3.0"]')
     assert jsons.of("unicode")[0][:2] == ("éé😀", "日")
     assert jsons.of("spaces")[0][:2] == ("1", "1.0")
-    assert jsons.of("empty_object") == [(None, None, None)]
-    assert jsons.of("latin_1")[0][0] == "caf\ufffd"
+    assert (jsons.of("empty_object"), jsons.of("latin_1")[0][0]) == ([(None, None, None)], "caf\ufffd")
+    assert [row[:2] for row in jsons.of("halves")] == [("a\ufffd", "\ufffdb"), ("\\ud83d", "\ufffd😀\ufffd")]
     assert [row[0] for row in jsons.of("no_newline_at_end")] == ["1", "2"]
     assert [row[0] for row in jsons.of("bom")] == ["1", "2", "3"]
-    for name in ("wrong_types", "unicode", "spaces", "bom", "empty_object", "latin_1"):
+    for name in ("wrong_types", "unicode", "spaces", "bom", "empty_object", "latin_1", "halves"):
         assert all(row["_error"] is None for row in jsons.rows[name]), name
 
 
