@@ -75,14 +75,15 @@ def test_who_only_looks_makes_no_key(configure: Configure, tmp_path: Path) -> No
     ("name", "value", "message"),
     [
         ("port", "0", "LAKEHOUSE_PORT: .*greater than or equal to 1"),
-        ("port", "web", "LAKEHOUSE_PORT: .*integer"),
-        ("first_day", "01.12.2010", "LAKEHOUSE_FIRST_DAY: must be a day"),
+        ("port", "web", "^LAKEHOUSE_PORT: must be a valid integer. "),
+        ("first_day", "01.12.2010", "^LAKEHOUSE_FIRST_DAY: must be a day such as 2011-01-04. "),
+        ("first_day", "2020", "^LAKEHOUSE_FIRST_DAY: must be a day such as 2011-01-04. "),
         ("spark_url", "http://spark:4040", r"LAKEHOUSE_SPARK_URL: .*is none of local\[N\], sc://"),
         ("spark_url", "local[2", "LAKEHOUSE_SPARK_URL"),
         ("backfill_spark_url", "local[2", "LAKEHOUSE_BACKFILL_SPARK_URL"),
         ("backfill_spark_memory", "2 GB", "LAKEHOUSE_BACKFILL_SPARK_MEMORY"),
         ("backfill_days", "-1", "LAKEHOUSE_BACKFILL_DAYS: .*greater than or equal to 0"),
-        ("spark_memory", "2 GB", "LAKEHOUSE_SPARK_MEMORY: .*'2 GB' is not a size such as 1500m or 2g"),
+        ("spark_memory", "2 GB", "^LAKEHOUSE_SPARK_MEMORY: '2 GB' is not a size such as 1500m or 2g"),
         ("first_day", "0999-12-31", "LAKEHOUSE_FIRST_DAY: .*greater than or equal to 1000-01-01"),
         ("last_day", "9999-12-31", "LAKEHOUSE_LAST_DAY: .*less than or equal to 9998-12-31"),
         ("root", "lake[1]", r"LAKEHOUSE_ROOT: .*lake\[1\].*cannot hold"),
@@ -112,22 +113,6 @@ def test_all_wrong_values_are_named_at_once(configure: Configure) -> None:
     with pytest.raises(SettingsError, match=r"LAKEHOUSE_SPARK_MEMORY.*; LAKEHOUSE_PORT.*env.example") as caught:
         configure(port="0", spark_memory="much")
     assert caught.value.__cause__ is None
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "said"),
-    [
-        ("port", "http", "LAKEHOUSE_PORT: must be a valid integer. "),
-        ("first_day", "2020", "LAKEHOUSE_FIRST_DAY: must be a day such as 2011-01-04. "),
-        ("first_day", "01.02.2020", "LAKEHOUSE_FIRST_DAY: must be a day such as 2011-01-04. "),
-        ("spark_memory", "much", "LAKEHOUSE_SPARK_MEMORY: 'much' is not a size such as 1500m or 2g. "),
-    ],
-)
-def test_a_wrong_value_is_told_in_plain_words(configure: Configure, name: str, value: str, said: str) -> None:
-    """Without it, people would read what a library says to those who write code."""
-    with pytest.raises(SettingsError) as caught:
-        configure(**{name: value})
-    assert str(caught.value) == f"{said}`.env.example` lists the settings."
 
 
 def test_a_misspelt_variable_is_told_and_another_programs_is_not(
