@@ -13,6 +13,7 @@ from pathlib import Path
 
 from lakehouse.contracts import Table
 from lakehouse.delta.opening import open_snapshot
+from lakehouse.errors import SettingsError
 from lakehouse.lazy import T
 from lakehouse.read.lake import table_path
 from lakehouse.records.ops import add_rows, ops_target, rows_about
@@ -58,9 +59,20 @@ class Erasure:
 
 
 def hmac_key(settings: Settings) -> bytes:
-    """The key of the HMACs of forgotten people."""
+    """The key of the HMACs of forgotten people.
+
+    Raises:
+        SettingsError: it is somebody else's to read; without it, a build would bring those people back.
+    """
     # A key of its own, which is never rotated: who was forgotten under an old key must be known under all.
-    return settings.kept_key(settings.pii_key_file.with_name("forgotten.key"))
+    path = settings.pii_key_file.with_name("forgotten.key")
+    try:
+        return settings.kept_key(path)
+    except PermissionError as error:
+        raise SettingsError(
+            f"{path} is not yours to read. People were forgotten here, and only with it are they left out of what is "
+            f"built. Its owner lets the group read it: chmod g+x {path.parent} && chmod g+r {path}"
+        ) from error
 
 
 def erasures(root: Path) -> list[Erasure]:

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from lakehouse.catalog import declared
+from lakehouse.errors import SettingsError
 from lakehouse.records.erasures import DONE, Erasure, forgotten_in, hmac_key, note
 from lakehouse.settings import Settings, token_of
 from lakehouse.sources.people import person_hmac
@@ -22,3 +24,18 @@ def test_people_are_known_by_id_and_by_the_token_of_their_address(tmp_path: Path
     pq.write_table(pa.table(rows), tmp_path / "staged.parquet")
     found = forgotten_in(settings, declared("lakehouse")["bronze.event_stream"], [tmp_path / "staged.parquet"])
     assert found == {"user_id": {"u1"}, "_key": set(), "email_token": {token}}
+
+
+def test_who_may_not_read_the_key_of_the_forgotten_is_told_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, who builds on a shared root would see a refusal with nothing to do about it, once one was forgotten."""
+    settings = Settings(root=tmp_path)
+    hmac_key(settings)
+
+    def refused(*_: object, **__: object) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", refused)
+    with pytest.raises(SettingsError, match=r"were forgotten here.* chmod g\+r .*keys/forgotten\.key"):
+        hmac_key(settings)
