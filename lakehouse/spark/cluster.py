@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from lakehouse import store
 from lakehouse.errors import EngineError
 from lakehouse.servers.place import Place, read_record, write_private
 from lakehouse.servers.ports import HERE, free_port
@@ -128,6 +129,7 @@ def start(settings: Settings, size: Size) -> Cluster:
         EngineError: it does not come up, with its log.
     """
     place = place_of(settings)
+    store.make_folder(engines(settings), private=True)  # as an engine does that is first there
     place.prepare()
     with place.door():
         if (found := cluster_of(settings)) is not None:

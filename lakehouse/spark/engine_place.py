@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lakehouse import store
 from lakehouse.servers.place import GENTLY, Place, is_locked, locked, make_private, read_record, write_private
 
 if TYPE_CHECKING:  # a keeper does without, whose start pydantic would hold up
@@ -92,7 +93,9 @@ class EnginePlace(Place):
         self.leases, self._doing = folder / "leases", folder / "doing"
 
     def prepare(self) -> None:
-        """Make the folder and those in it, readable by their owner alone."""
+        """Make the folder and those in it, readable by their owner alone, as is the one of all engines if it is new."""
+        # Whoever could write there could put a folder of theirs in this one's place, and be asked to compute.
+        store.make_folder(self.folder.parent, private=True)
         super().prepare()
         for each in (self.leases, self._doing):
             make_private(each)

@@ -318,6 +318,20 @@ def test_lakehouses_of_one_folder_share_engines(tmp_path: Path) -> None:
     assert len({place_of(Settings(root=root)).folder for root in roots}) == 2
 
 
+def test_no_other_puts_an_engine_among_those_of_a_shared_root(tmp_path: Path) -> None:
+    """Without it, a colleague could put a folder in the place of an engine's, and compute as its owner."""
+    before = os.umask(0o007)  # as of a root that is open to a group
+    try:
+        for settings in (Settings(root=tmp_path / "one"), Settings(root=tmp_path / "two", engine_dir=tmp_path / "own")):
+            place_of(settings).prepare()
+            assert (warm.engines(settings).stat().st_mode & 0o777) == 0o700
+        (tmp_path / "shared").mkdir()
+        place_of(Settings(root=tmp_path / "one", engine_dir=tmp_path / "shared")).prepare()
+    finally:
+        os.umask(before)
+    assert ((tmp_path / "shared").stat().st_mode & 0o777) == 0o770, "what its owner has opened stays so"
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 def test_who_may_only_read_has_an_engine_of_their_own(tmp_path: Path) -> None:
