@@ -198,7 +198,7 @@ def _spilling(root: Path) -> Iterator[Path | None]:
     folder, usable = above / uuid.uuid4().hex, False
     with ExitStack() as held:
         with suppress(OSError):  # who may read the tables, may not write beside them
-            store.make_folder(above, private=True)
+            store.make_folder(above)  # of all who share the root: a query's own folder in it is private
             _sweep(above)
             held.enter_context(FileLock(folder.with_suffix(".lock")))
             held.callback(_removed, folder)
