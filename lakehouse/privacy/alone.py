@@ -50,7 +50,7 @@ def no_erasure(root: Path, run_id: str) -> Iterator[None]:
     Raises:
         BusyError: an erasure is on.
     """
-    store.make_folder(_streams(root), private=True)
+    store.make_folder(_streams(root))  # of all who share the root, as their streams are: it holds locks
     # First its own lock, then a look at the other's, as an erasure does: whichever comes second sees the first.
     own = _streams(root) / run_id
     with _held(own, f"{run_id} is on."):
@@ -72,7 +72,7 @@ def _streams(root: Path) -> Path:
 
 @contextmanager
 def _erasing(root: Path) -> Iterator[None]:
-    store.make_folder(root / "privacy", private=True)
+    store.make_folder(root / "privacy")
     with _held(root / "privacy" / "lock", "A `lakehouse forget` is on; wait for its end."):
         yield
 
