@@ -6,7 +6,7 @@ The protocol; whoever begins again after a kill, or a restart of Redis, begins a
 2. Each entity's newest row that may be used now is put in, where it is newer than what is there.
 3. Rows of older versions that were not found are removed, and rows that are too old. Only now is what a correction
    took away gone, and so nothing is missing at any moment that was there and is right.
-4. If Redis was started again meanwhile, it may have lost the last second: the load begins again.
+4. If Redis was started again or flushed meanwhile, it may have lost rows: the load begins again.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Loaded:
         expired: rows of Delta that may not be used any more; not written.
         other_code: days that other code has made; not written.
         superseded: a load of a later version has begun; its rows stand.
-        attempts: 2 or more where Redis was started again meanwhile.
+        attempts: 2 or more where Redis was started again, or emptied, meanwhile.
         seconds: in all.
     """
 
@@ -173,19 +173,22 @@ def load(
     Raises:
         OnlineDownError: Redis does not answer; the same call goes on.
         OnlineRefusedError: it does, and does not take the rows: it is full, say.
-        OnlineError: Redis was started again each time, or holds rows of another table of this name, or of later
-            versions than the table has.
+        OnlineError: Redis was started again or emptied each time, or holds rows of another table of this name, or of
+            later versions than the table has.
     """
     began = time.perf_counter()
     with opened(url) as store:
         for attempt in range(1, ATTEMPTS + 1):
-            instance = store.instance()
+            held = store.holding()
             source = source_of(lake, table, now)
             made = _once(lake, url, store, source, whole=whole, only=only)
-            if store.instance() == instance:
+            if store.holding() == held:
                 return replace(made, attempts=attempt, seconds=time.perf_counter() - began)
-            told(f"Redis was started again while {table.id} was loaded: the load begins again.")
-    raise OnlineError(f"Redis was started again in each of {ATTEMPTS} loads of {table.id}: see its log.")
+            told(f"Redis was started again, or emptied, while {table.id} was loaded: the load begins again.")
+    raise OnlineError(
+        f"Redis was started again, or emptied, in each of {ATTEMPTS} loads of {table.id}: see its log. One that is "
+        "full pushes rows out, unless its maxmemory-policy is noeviction."
+    )
 
 
 def _once(

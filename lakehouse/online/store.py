@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
@@ -23,6 +24,7 @@ ROWS_A_CALL = 250  # in one script: a millisecond or two, in which nobody else i
 CALLS_AT_ONCE = 8  # on their way together
 WAITS = (0.1, 0.3, 1.0, 2.0, 4.0)  # seconds before each further attempt; then the store is down
 PATTERN_COUNT = 1000
+MARK = "@holding"  # no entity is called so
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,12 @@ class OnlineStore:
     def instance(self) -> str:
         """Id of the running server: after a restart another one, and what it held last may be lost."""
         return str(self._tried(lambda: self._redis.info("server"))["run_id"])
+
+    def holding(self) -> str:
+        """`instance`, and an id of what it holds: another one once all was flushed. Written where it is missing."""
+        # A flush leaves the server as it is, and takes the mark along.
+        self._tried(lambda: self._redis.set(MARK, uuid.uuid4().hex, nx=True))
+        return f"{self.instance()} {self._tried(lambda: self._redis.get(MARK))!r}"
 
     def now(self) -> int:
         """By the server's clock, milliseconds since 1970."""

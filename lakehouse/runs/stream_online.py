@@ -4,7 +4,8 @@ The same rows are read from Delta that the load of a whole table reads, so a bat
 what is served of a day that is not over is what its table says of it, and at its end it is the day's last row.
 
 Which days are still to be loaded is kept in memory alone. So whole tables are loaded at first, for a stream that was
-killed may have published what it did not load, and after a restart of Redis, which may have lost its last second.
+killed may have published what it did not load, and once Redis lost something: its last second by a restart, or all by
+a flush.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class OnlineToday:
         self._lake, self._tell, self._rest = lake, tell, rest
         self._owed: dict[str, set[date]] = {}
         self._owed_whole: set[str] = set()
-        self._instance = ""  # of Redis, that was last written to
+        self._held = ""  # by Redis when it was last written to
         self._not_before = 0.0
         self._tables: Mapping[str, Table] = {
             name: each
@@ -72,7 +73,7 @@ class OnlineToday:
             return 0
         written = 0
         try:
-            self._look_for_a_restart()
+            self._look_for_a_loss()
             for name in sorted(self._owed_whole | self._owed.keys()):
                 written += self._load(name, now)
         except (OnlineDownError, OnlineRefusedError) as error:
@@ -80,12 +81,12 @@ class OnlineToday:
             self._tell(f"{error} The stream goes on; what it builds meanwhile is loaded later.")
         return written
 
-    def _look_for_a_restart(self) -> None:
+    def _look_for_a_loss(self) -> None:
         with opened(redis_url(self._lake.settings)) as store:
-            instance = store.instance()
-        if instance != self._instance:
+            held = store.holding()
+        if held != self._held:
             self._owed_whole = {name for name in self._tables if self._lake.snapshot(name).exists}
-            self._instance = instance
+            self._held = held
 
     def _load(self, name: str, now: datetime | None) -> int:
         settings = self._lake.settings

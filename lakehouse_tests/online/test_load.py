@@ -226,6 +226,27 @@ def test_any_history_ends_in_what_a_rebuild_gives(
     assert online(store, made) == newest(history, FRI)
 
 
+def test_a_load_into_what_is_emptied_meanwhile_begins_again(
+    made: Lake, store: OnlineStore, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, a load would say that it has written all rows, and none of them would be served."""
+    publish(made, WED, {"a": 1, "b": 2})
+    table, told, left = made.table(TABLE), list[str](), [True]
+    sweep = OnlineStore.sweep
+
+    def swept(*given: object) -> int:
+        if left:
+            left.pop()
+            with redis_server.plain() as client:
+                client.flushall()
+        return sweep(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(OnlineStore, "sweep", swept)
+    done = load(made, redis_server.url, table, noon(WED), told=told.append)
+    assert (done.attempts, done.put.written, len(told)) == (2, 2, 1)
+    assert online(store, made) == {"a": (WED, 1), "b": (WED, 2)}
+
+
 def test_redis_that_is_down_is_said(made: Lake) -> None:
     publish(made, WED, {"a": 1})
     with pytest.MonkeyPatch.context() as patch:

@@ -158,6 +158,10 @@ def test_a_shuffled_stream_with_a_backfill_beside_it_is_served_exactly(
     wanted = counted(sent)
     assert served(store, features) == wanted
     assert_certified(verify(made, store, features, NOW, sample=None), len(wanted))
+    # Emptied, it is served again as a whole: what comes later would else be all that there is.
+    store.remove(store.keys("*"))
+    today.add({}, NOW)
+    assert served(store, features) == wanted
 
 
 def kafka_has(kafka: Kafka, topic: str, sent: list[Visit], chance: random.Random) -> None:
