@@ -182,9 +182,10 @@ def _say_compared(contract: Table, found: Comparison) -> None:
     if found.same:
         say(f"The candidate of {contract.id} is the same on {counted(len(found.days), 'day')}.")
         return
+    where = f", on {days_text(found.by_day)}" if found.by_day else ""  # only their columns may differ
     say(
         f"{counted(found.changed, 'row')} with other values, {found.only_live:,} only live, {found.only_candidate:,} "
-        f"only in the candidate, on {days_text(found.by_day)}."
+        f"only in the candidate{where}."
     )
 
 
