@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-ENGINE_VERSION = 3
+ENGINE_VERSION = 4
 """Raised where the same table files and inputs can give other rows than before: every day is then of older code.
 
 A test notices a change of the modules in question, and asks.
