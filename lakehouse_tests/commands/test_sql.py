@@ -234,6 +234,12 @@ def _until(keyboard: int, end: bytes, *, again: bytes = b"") -> bytes:
     return said
 
 
+# Of Spark, which would read a log of one entry in fifty tasks.
+SMALL = {
+    "PYSPARK_SUBMIT_ARGS": "--conf spark.databricks.delta.snapshotPartitions=1 --conf spark.ui.enabled=false pyspark-shell"
+}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("tool", ["duckdb", "polars", "pandas", "spark"])
 def test_what_is_printed_for_other_tools_opens_the_table(cli: Cli, tool: str) -> None:
@@ -242,7 +248,7 @@ def test_what_is_printed_for_other_tools_opens_the_table(cli: Cli, tool: str) ->
     # What Spark would fetch is here already.
     jars = f'"spark.jars", "{",".join(str(each) for each in ensure_jars(jars_dir(get_settings())))}"'
     code = re.sub(r'"spark.jars.packages", "[^"]*"', jars, said.out)
-    environment = {name: value for name, value in (os.environ | ALONE).items() if name != REMOTE}
+    environment = {name: value for name, value in (os.environ | ALONE | SMALL).items() if name != REMOTE}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     assert "3" in done.stdout

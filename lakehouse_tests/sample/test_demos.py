@@ -21,6 +21,7 @@ from lakehouse.sample import demo, demo_stream
 from lakehouse.sample.generator import generate_events
 from lakehouse.settings import Settings
 from lakehouse_tests.commands.conftest import run
+from lakehouse_tests.conftest import ALONE
 from lakehouse_tests.fixtures.engines import end_engines
 
 Called = Callable[..., subprocess.CompletedProcess[str]]
@@ -42,6 +43,7 @@ def call(tmp_path: Path, engines: Path) -> Iterator[Called]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("LAKEHOUSE_")}
     machine = {n: os.environ[n] for n in ("LAKEHOUSE_JARS_DIR",) if n in os.environ}
     places = {"LAKEHOUSE_ROOT": str(root), "LAKEHOUSE_ENGINE_DIR": str(engines)}
+    places["SPARK_SUBMIT_OPTS"] = ALONE["SPARK_SUBMIT_OPTS"]  # the engine is soon gone
     environment = {**kept, **machine, **places, "LAKEHOUSE_MEMORY": "1g"}
 
     def made(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
