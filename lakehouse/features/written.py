@@ -102,21 +102,11 @@ def write_training_set(
             record.
         HistoryGoneError: for a version that cannot be read any more.
     """
-    out = out.expanduser().absolute()
-    if is_inside(out, lake.settings.root):
-        raise UsageError(f"{out} is inside the lakehouse, which this command only reads. Choose another place.")
-    if out.suffix.lower() != ".parquet":
-        raise UsageError(f"{out}: a training set is a Parquet file: give it a name that ends with .parquet.")
-    if not out.parent.is_dir() or out.is_dir():
-        raise UsageError(f"{out} cannot be written: expected a file's name in a folder that is there.")
+    out = _place(lake, out)
     _check_free(out, again, replace=replace)
     held = label_file(labels, again.labels_version if again else None)
-    if again and held.sha256 != again.labels_sha256:
-        raise UsageError(
-            f"{labels}: these are not the labels of that training set ({again.labels}): SHA-256 {held.sha256}, "
-            f"expected {again.labels_sha256}."
-        )
     if again:
+        _refuse_other_labels(labels, held.sha256, again)
         _refuse_built_anew(lake, again)
         features, time, as_known_then = again.features, again.time, again.as_known_then
     made = training_set(
@@ -145,6 +135,26 @@ def write_training_set(
     with _alone(out) as drafts:
         _check_free(out, again, replace=replace)  # another command may have ended since
         return _write(made, manifest, out, drafts)
+
+
+def _place(lake: Lake, out: Path) -> Path:
+    """Where the file is to be, if it can be there."""
+    out = out.expanduser().absolute()
+    if is_inside(out, lake.settings.root):
+        raise UsageError(f"{out} is inside the lakehouse, which this command only reads. Choose another place.")
+    if out.suffix.lower() != ".parquet":
+        raise UsageError(f"{out}: a training set is a Parquet file: give it a name that ends with .parquet.")
+    if not out.parent.is_dir() or out.is_dir():
+        raise UsageError(f"{out} cannot be written: expected a file's name in a folder that is there.")
+    return out
+
+
+def _refuse_other_labels(labels: Path, sha256: str, again: Manifest) -> None:
+    if sha256 != again.labels_sha256:
+        raise UsageError(
+            f"{labels}: these are not the labels of that training set ({again.labels}): SHA-256 {sha256}, "
+            f"expected {again.labels_sha256}."
+        )
 
 
 def _refuse_built_anew(lake: Lake, again: Manifest) -> None:
