@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime, time, timedelta
 # Of a lake's partitions. Before, Dagster writes a year without its zeros, and reads no day in that; after, no day has
 # another one after it.
 EARLIEST, LATEST = date(1000, 1, 1), date(9998, 12, 31)
+_FIRST, _LAST = date.min.toordinal(), date.max.toordinal()  # of the calendar
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _AHEAD = 60.0  # seconds that a look may take, in which something new is a little ahead of it
 
@@ -38,9 +39,12 @@ def days_around(day: date, before: int, after: int) -> list[date]:
         before: how many before it.
         after: how many after it.
     """
-    number = day.toordinal()
-    first, last = max(number - before, date.min.toordinal()), min(number + after, date.max.toordinal())
-    return [date.fromordinal(n) for n in range(first, last + 1)]
+    return days_between(shifted(day, -before), shifted(day, after))
+
+
+def shifted(day: date, days: int) -> date:
+    """The day that is so many days later, or earlier; where the calendar ends before it, its last or first day."""
+    return date.fromordinal(min(max(day.toordinal() + days, _FIRST), _LAST))
 
 
 def start_of(day: date) -> datetime:
@@ -50,7 +54,7 @@ def start_of(day: date) -> datetime:
 
 def end_of(day: date) -> datetime:
     """The moment at which a day is over, in UTC; of the calendar's last day its beginning, for no day is after it."""
-    return start_of(days_around(day, 0, 1)[-1])
+    return start_of(shifted(day, 1))
 
 
 def newest_day(last_day: date | None, now: datetime) -> date:

@@ -8,7 +8,7 @@ from datetime import date
 from functools import cached_property, lru_cache
 
 from lakehouse.contracts.mistakes import Mistake, are_known, are_names, check, unless
-from lakehouse.days import EARLIEST, LATEST
+from lakehouse.days import EARLIEST, LATEST, is_between
 from lakehouse.errors import ContractError
 
 FORMATS = ("csv", "jsonl")
@@ -78,7 +78,7 @@ def _day_of(names: FileNames, name: str, depth: int) -> tuple[bool, date | None]
     except ValueError:  # the thirtieth of February
         return False, None
     # No lake has a partition for others: a file of such a day is told as one that no table reads.
-    return (True, day) if EARLIEST <= day <= LATEST else (False, None)
+    return (True, day) if is_between(day, EARLIEST, LATEST) else (False, None)
 
 
 def _expression(part: str) -> str:

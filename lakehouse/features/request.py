@@ -33,7 +33,7 @@ class Wanted:
         """What the table says of its features, with the ttl that is asked for."""
         if self.table.features is None:
             raise AssertionError(f"{self.table.id} was asked for and holds no features")
-        return replace(self.table.features, ttl=self.ttl or self.table.features.ttl)
+        return self.table.features if self.ttl is None else replace(self.table.features, ttl=self.ttl)
 
     def called(self, column: str) -> str:
         """What a column of this table is called in a training set: other tables may have one of its name."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING
 
-from lakehouse.days import days_around
+from lakehouse.days import shifted
 from lakehouse.orchestration.pieces import Piece, pieces_of
 
 if TYPE_CHECKING:
@@ -156,5 +156,5 @@ def _waits(pieces: Sequence[Piece], tables: Mapping[str, Table]) -> Iterator[fro
 
 def _holding(pieces: Sequence[Piece], places: Sequence[int], piece: Piece, before: int, after: int) -> Iterator[int]:
     """Those of some pieces that hold days of a piece, or of some days before and after it."""
-    first, last = days_around(piece.first, before, 0)[0], days_around(piece.last, 0, after)[-1]
+    first, last = shifted(piece.first, -before), shifted(piece.last, after)
     return (n for n in places if pieces[n].first <= last and pieces[n].last >= first)

@@ -20,7 +20,7 @@ from lakehouse import store
 from lakehouse.delta.commit import append, append_batch, ensure_table
 from lakehouse.delta.maintenance import Compactable, compact, mergeable
 from lakehouse.delta.snapshot import Snapshot
-from lakehouse.delta.staged import VALID, StagedFile, read_staged
+from lakehouse.delta.staged import VALID, StagedFile, new_path, read_staged
 from lakehouse.delta.target import Commit, Target
 from lakehouse.lazy import T
 from lakehouse.read.lake import table_path
@@ -82,7 +82,7 @@ def add_rows(
         from pyspark.sql.pandas.types import to_arrow_schema
 
         # Staged like rows of any table, so that the same gate looks at them.
-        path = folder / VALID / f"{target.partition_by[0]}={about}" / "part-0.parquet"
+        path = new_path(folder, VALID, target.partition_by, [about])
         stored = to_arrow_schema(T.StructType(target.schema.fields[1:]), timezone="UTC")
         parquet.write(pa.Table.from_pylist(list(rows), schema=stored), path)
         files = read_staged(folder, target.partition_by)

@@ -8,6 +8,7 @@ pyspark meets first, and `ended` says why.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 from lakehouse.errors import EngineError
@@ -49,8 +50,7 @@ def _is_on(settings: Settings) -> bool:
 
 
 def _watch(settings: Settings, stop: Callable[[], object]) -> None:
-    pause = threading.Event()
     while _is_on(settings):
-        pause.wait(LOOK)
+        time.sleep(LOOK)
     _ended.append(settings.spark_url)
     stop()

@@ -11,7 +11,7 @@ from lakehouse.errors import EngineError
 from lakehouse.settings import Settings
 from lakehouse.spark.fixed_settings import check_settings
 from lakehouse.spark.jars import default_jars_dir, ensure_jars, locked_jar
-from lakehouse.spark.options import java_options
+from lakehouse.spark.options import DELTA, java_options
 from lakehouse.spark.ui import ENABLED, is_guarded
 from lakehouse.store.disk import private_umask
 from lakehouse.users import has_name
@@ -64,8 +64,7 @@ def spark_config(settings: Settings) -> dict[str, str]:
         "spark.master": settings.spark_url,
         "spark.app.name": "lakehouse",
         "spark.jars": ",".join(str(jar) for jar in ensure_jars(jars_dir(settings))),
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        **DELTA,
         ENABLED: str(settings.spark_ui and settings.is_local and is_guarded()).lower(),
         # The plan of every stage is written out even where no page shows it; "formatted", the default, takes longest.
         "spark.sql.ui.explainMode": "simple",

@@ -12,6 +12,12 @@ WARNINGS = "-Xlog:disable -Xlog:all=warning,cds=off,cds+dynamic=off:stderr:uptim
 # The variable that makes `pyspark.sql.functions` Spark Connect's. A process inherits it from the one that starts it.
 REMOTE = "SPARK_CONNECT_MODE_ENABLED"
 
+# Without them, Spark opens no Delta table.
+DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+
 
 def archive_path() -> Path:
     """Where the archive is: the JVM takes one only for the very jars, by place and time, it was made from."""

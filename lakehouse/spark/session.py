@@ -55,7 +55,7 @@ def start(settings: Settings) -> SparkSession:
     begins = not _has_own()
     try:
         # An engine that is there already shows its pages, or none.
-        with shown({} if _has_own() else config) as (added, address):
+        with shown(config if begins else {}) as (added, address):
             for key, value in (config | added).items():
                 builder = builder.config(key, value)
             with introduced(settings), nullcontext() if settings.uses_connect else _interrupts_later():
@@ -68,7 +68,7 @@ def start(settings: Settings) -> SparkSession:
             "`lakehouse doctor` checks Java, jars and the engine one by one."
         ) from error
     check_session(session, settings.engine_name)
-    if begins and not settings.uses_connect:
+    if begins:
         stop_with_cluster(settings, session.stop)
     return _heard(session)
 

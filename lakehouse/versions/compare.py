@@ -98,7 +98,7 @@ def compare(lake: Lake, candidate: Candidate, *, sample: int = 10) -> Comparison
         changed=sums["changed"],
         columns={n: total for n in others if (total := sum(row[f"differs_{n}"] for row in found))},
         by_day=_by_day(found),
-        metrics={n: _metrics(found, n, n in numbers, isinstance(new[n], T.IntegralType)) for n in names},
+        metrics={n: _metrics(found, n, new[n]) for n in names},
         **_differing(old, new),
         quarantined=_quarantined(lake, candidate),
         sample=_samples(found, key)[:sample],
@@ -258,15 +258,15 @@ def _shown(found: Row, key: Sequence[str]) -> dict[str, Any]:
     return {**{name: same[name] for name in key if name in same}, **differing, **same}
 
 
-def _metrics(found: Sequence[Row], name: str, number: bool, whole: bool) -> dict[str, Any]:
+def _metrics(found: Sequence[Row], name: str, kind: T.DataType) -> dict[str, Any]:
     said: dict[str, Any] = {}
     for side in _SIDES:
         said[f"{side}_nulls"] = sum(row[f"nulls_{side}_{name}"] or 0 for row in found)
-        if number:
+        if isinstance(kind, T.NumericType):
             totals = [each for row in found if (each := row[f"sum_{side}_{name}"]) is not None]
             # Python's own sum of decimals rounds to 28 digits.
             total = added(totals) if any(isinstance(each, Decimal) for each in totals) else sum(totals)
-            said[f"{side}_sum"] = int(total) if whole else total
+            said[f"{side}_sum"] = int(total) if isinstance(kind, T.IntegralType) else total
     return said
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from lakehouse.contracts.derived import write_lineage
 from lakehouse.contracts.schema_versions import write_lock
+from lakehouse_tests.fixtures.groups import masked
 
 
 @pytest.mark.parametrize(("folder", "file"), [(0o755, 0o644), (0o2775, 0o664), (0o700, 0o600)])
@@ -18,11 +18,8 @@ def test_whoever_may_read_the_package_may_read_what_is_written_into_it(tmp_path:
     package = tmp_path / "lake"
     package.mkdir()
     package.chmod(folder)
-    before = os.umask(0o077)  # as commands keep it
-    try:
+    with masked(0o077):  # as commands keep it
         write_lock({}, package / "schemas.json")
         write_lineage({}, package / "lineage.json")
-    finally:
-        os.umask(before)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in package.iterdir()}
     assert modes == {"schemas.json": file, "lineage.json": file}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from lakehouse.privacy.alone import BusyError, alone, no_erasure
 from lakehouse.store.disk import private_umask
+from lakehouse_tests.fixtures.groups import masked
 
 STREAM = """
 import sys, time
@@ -48,16 +48,12 @@ def test_a_stream_that_was_killed_keeps_nobody_out(tmp_path: Path) -> None:
 def test_who_shares_a_root_streams_there_as_well(tmp_path: Path) -> None:
     """Without it, whoever came first, with a stream or a candidate, would keep all others of the team out for ever."""
     tmp_path.chmod(0o770)
-    before = os.umask(private_umask(tmp_path))
-    try:
-        with no_erasure(tmp_path, "stream-1"):
-            made = [tmp_path / "privacy", *(tmp_path / "privacy").rglob("*")]
-            assert len(made) == 4
-            assert {each.name: oct(each.stat().st_mode & 0o777) for each in made} == {
-                "privacy": "0o770", "streams": "0o770", "lock": "0o660", "stream-1": "0o660"
-            }  # fmt: skip
-    finally:
-        os.umask(before)
+    with masked(private_umask(tmp_path)), no_erasure(tmp_path, "stream-1"):
+        made = [tmp_path / "privacy", *(tmp_path / "privacy").rglob("*")]
+        assert len(made) == 4
+        assert {each.name: oct(each.stat().st_mode & 0o777) for each in made} == {
+            "privacy": "0o770", "streams": "0o770", "lock": "0o660", "stream-1": "0o660"
+        }  # fmt: skip
 
 
 def test_two_erasures_are_not_on_at_once(tmp_path: Path) -> None:

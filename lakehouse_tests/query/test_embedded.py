@@ -23,6 +23,7 @@ from lakehouse.query.names import built_names
 from lakehouse.query.sql_text import NotTranslatedError, QueryError
 from lakehouse.settings import Settings
 from lakehouse.store.disk import private_umask
+from lakehouse_tests.fixtures.groups import masked
 from lakehouse_tests.query.awkward import KNOWN, ROWS, make_tables
 
 
@@ -220,13 +221,9 @@ def test_what_does_not_fit_goes_to_a_private_folder_that_is_removed(tmp_path: Pa
 def test_who_shares_a_root_has_a_folder_for_what_does_not_fit(tmp_path: Path) -> None:
     """Without it, only who asked first would have one, and nobody else could search the root for a person."""
     tmp_path.chmod(0o770)
-    before = os.umask(private_umask(tmp_path))
-    try:
-        with _spilling(tmp_path) as folder:
-            assert folder is not None
-            assert (folder.stat().st_mode & 0o777) == 0o700
-    finally:
-        os.umask(before)
+    with masked(private_umask(tmp_path)), _spilling(tmp_path) as folder:
+        assert folder is not None
+        assert (folder.stat().st_mode & 0o777) == 0o700
     assert ((tmp_path / "spill").stat().st_mode & 0o777) == 0o770
 
 

@@ -27,6 +27,7 @@ from lakehouse.spark.warm import place_of, places
 from lakehouse_tests.commands.conftest import Result, run
 from lakehouse_tests.conftest import ALONE, ENGINES
 from lakehouse_tests.fixtures.engines import own_engines
+from lakehouse_tests.fixtures.groups import masked
 from lakehouse_tests.spark.user import SUM
 
 MOST_SECONDS = 240.0  # until something is given up that always comes
@@ -320,15 +321,12 @@ def test_lakehouses_of_one_folder_share_engines(tmp_path: Path) -> None:
 
 def test_no_other_puts_an_engine_among_those_of_a_shared_root(tmp_path: Path) -> None:
     """Without it, a colleague could put a folder in the place of an engine's, and compute as its owner."""
-    before = os.umask(0o007)  # as of a root that is open to a group
-    try:
+    with masked(0o007):  # as of a root that is open to a group
         for settings in (Settings(root=tmp_path / "one"), Settings(root=tmp_path / "two", engine_dir=tmp_path / "own")):
             place_of(settings).prepare()
             assert (warm.engines(settings).stat().st_mode & 0o777) == 0o700
         (tmp_path / "shared").mkdir()
         place_of(Settings(root=tmp_path / "one", engine_dir=tmp_path / "shared")).prepare()
-    finally:
-        os.umask(before)
     assert ((tmp_path / "shared").stat().st_mode & 0o777) == 0o770, "what its owner has opened stays so"
 
 

@@ -16,12 +16,12 @@ from lakehouse.delta.staged import ROUTE
 from lakehouse.errors import UsageError
 from lakehouse.query.names import built_names
 from lakehouse.settings import get_settings
+from lakehouse.spark.options import DELTA
 from lakehouse.texts import near, program
 
 _SPARK = {
     "spark.jars.packages": "io.delta:delta-spark_4.2_2.13:4.4.0",  # as in spark/ivy.xml, which a test compares
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    **DELTA,
     "spark.sql.session.timeZone": "UTC",
 }
 
