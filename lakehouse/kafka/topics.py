@@ -87,11 +87,21 @@ def ensure_topic(address: Address, name: str, partitions: int | None = None) -> 
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise SourceError(f"Topic {name} could not be made: {error.args[0].str()}") from error
                 return ensure_topic(address, name, partitions)
+            _wait_until_told(asking, address, name)
             return partitions or 1
     found = len(there.partitions)
     if partitions not in (None, found):
         raise UsageError(f"Topic {name} has {found} partitions, not {partitions}: leave --partitions out.")
     return found
+
+
+def _wait_until_told(asking: Asking, address: Address, name: str) -> None:
+    """A broker that has made a topic tells of it, and of its partitions, a moment later."""
+    until = time.monotonic() + SECONDS
+    while (told := _listed(asking, address).get(name)) is None or not told.partitions:
+        if time.monotonic() >= until:
+            raise SourceError(f"Topic {name} was made, but the broker at {address.servers} does not tell of it.")
+        time.sleep(0.02)
 
 
 def _listed(asking: Asking, address: Address) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def exercise_all(folder: str) -> None:
 
     root, port = Path(folder), free_port()
     os.environ[TOKEN] = token = secrets.token_urlsafe(32)
-    served(spark_config(Settings(root=root, spark_url="local[2]", spark_memory="1g")), root, port)
+    served(spark_config(Settings(root=root, spark_url="local[2]", spark_memory="1g")), root, port, root)
     (root / "served").mkdir()
     subprocess.run(
         [sys.executable, "-c", f"from lakehouse.spark.archive import exercise; exercise({str(root / 'served')!r})"],

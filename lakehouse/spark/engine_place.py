@@ -3,6 +3,7 @@
     engine/<id>/engine.json   how to reach it (mode 0600, in a folder of mode 0700)
     engine/<id>/leases/       a file for each process that uses it, locked for as long as that process lives
     engine/<id>/doing/        for people, what those processes do: a file each, by the name of the lease
+    engine/<id>/scratch.json  where its temporary files are, in the system's temporary folder
 
 The rest of the folder is that of any server (`lakehouse.servers.place`).
 """
@@ -12,6 +13,8 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
+import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -91,6 +94,7 @@ class EnginePlace(Place):
         super().__init__(folder, log)
         self._address = folder / "engine.json"
         self.leases, self._doing = folder / "leases", folder / "doing"
+        self._scratch = folder / "scratch.json"
 
     def prepare(self) -> None:
         """Make the folder and those in it, readable by their owner alone, as is the one of all engines if it is new."""
@@ -123,6 +127,19 @@ class EnginePlace(Place):
         with suppress(TypeError):  # of another version of this program
             return Address(**found)
         return None
+
+    def scratch(self) -> Path:
+        """As the keeper: a new folder for what the engine keeps on disk while it is on; its owner alone reads it."""
+        self.tidy()
+        folder = Path(tempfile.mkdtemp(prefix="lakehouse-engine-"))
+        write_private(self._scratch, json.dumps({"folder": str(folder)}))
+        return folder
+
+    def tidy(self) -> None:
+        """As the keeper: remove that folder. Rows may be in there, and an engine that was killed has left it."""
+        if isinstance(folder := (read_record(self._scratch) or {}).get("folder"), str):
+            shutil.rmtree(folder, ignore_errors=True)
+        self._scratch.unlink(missing_ok=True)
 
     def lease(self, session: str, *, works: bool = True, until: bool = False) -> int:
         """Take a lease, held by the returned descriptor; call it behind the door.

@@ -51,6 +51,7 @@ SERVING = {
 _PLUGINS, _PLUGIN = "spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin"
 # Out of memory, a JVM can go on in a state that nobody has thought of: this one does not go on.
 JAVA_OPTIONS, EXIT = "spark.driver.extraJavaOptions", "-XX:+ExitOnOutOfMemoryError"
+_TEMPORARY = "-Djava.io.tmpdir="  # Spark takes it, too, where nothing else says where its scratch files are
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class _Keeper:
         self._place.ended()  # what was left of the engine before this one
         os.environ[TOKEN] = token = secrets.token_urlsafe(32)
         port = free_port()
-        session, ui = served(self._orders.config, Path(self._orders.folder), port)
+        session, ui = served(self._orders.config, Path(self._orders.folder), port, self._place.scratch())
         from lakehouse.spark.wire import Wire
 
         self._wire = Wire(port, token)
@@ -110,6 +111,7 @@ class _Keeper:
         os.killpg(0, signal.SIGTERM)  # the JVM removes its temporary files
         while _child() is None:
             time.sleep(0.05)
+        self._place.tidy()
         os._exit(0)  # nothing to be tidied is left, and the timer need not be waited for
 
     def _watch(self, used: float) -> str:
@@ -168,13 +170,14 @@ class _Keeper:
         return self._unanswered < 3  # noqa: PLR2004
 
 
-def served(settings: Mapping[str, str], folder: Path, port: int) -> tuple[Any, str]:
+def served(settings: Mapping[str, str], folder: Path, port: int, scratch: Path) -> tuple[Any, str]:
     """Start an engine with a server in this process.
 
     Args:
         settings: of the engine.
         folder: of its files.
         port: of the server.
+        scratch: folder of its temporary files.
 
     Returns:
         Its first session, for those of users are made by the server, and the address of its pages; empty: it has none.
@@ -193,7 +196,7 @@ def served(settings: Mapping[str, str], folder: Path, port: int) -> tuple[Any, s
         "spark.connect.grpc.binding.port": str(port),
         "spark.connect.grpc.port.maxRetries": "0",
         _PLUGINS: ",".join(filter(None, (_PLUGIN, given.get(_PLUGINS)))),
-        JAVA_OPTIONS: f"{EXIT} {given.get(JAVA_OPTIONS, '')}".strip(),
+        JAVA_OPTIONS: f"{EXIT} {_TEMPORARY}{scratch} {given.get(JAVA_OPTIONS, '')}".strip(),
     }
     builder: Any = SparkSession.builder
     with shown(config) as (config, ui):

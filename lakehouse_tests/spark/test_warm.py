@@ -167,6 +167,13 @@ def sums(engines: Engines) -> tuple[str, int]:
     return user.stdout.readline().strip(), keeper
 
 
+def scratch(place: EnginePlace) -> Path:
+    """The folder of an engine's temporary files, which has some."""
+    folder = Path(json.loads((place.folder / "scratch.json").read_text())["folder"])
+    assert any(folder.iterdir())
+    return folder
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 def test_one_engine_serves_all_and_outlives_whoever_is_killed(engines: Engines) -> None:
@@ -186,6 +193,7 @@ def test_one_engine_serves_all_and_outlives_whoever_is_killed(engines: Engines) 
     assert address.token not in json.dumps(state)
     assert (place.folder / "engine.json").stat().st_mode & 0o777 == 0o600
     assert place.folder.stat().st_mode & 0o777 == 0o700
+    left = scratch(place)
     check_pages(state["ui"], address.pid)
     refused = engines.command("stop")
     assert refused.code == 2
@@ -219,10 +227,13 @@ def test_one_engine_serves_all_and_outlives_whoever_is_killed(engines: Engines) 
     found, another = sums(engines)
     assert another != keeper, "the next one starts another"
     assert found.startswith(left_alone)
+    assert not left.exists(), "rows may be in there"
+    left = scratch(place)
     stopped = engines.command("stop", "--force")  # the last user may be about to end
     assert stopped.code == 0, stopped.err
     assert not engines.on()
     assert engines.status() == []
+    assert not left.exists()
 
 
 @pytest.mark.spark
