@@ -20,6 +20,7 @@ from lakehouse.catalog import tables
 from lakehouse.orchestration.metadata import asset_key
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse_tests.commands.conftest import BAD, FIRST, LAST, RANGE, Cli, Result, land, run
+from lakehouse_tests.conftest import ALONE
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 GOOD = [str(FIRST), str(LAST)]
@@ -348,7 +349,8 @@ def test_the_demo_on_a_folder(cli: Cli, tmp_path: Path) -> None:
 def test_the_doctor_writes_and_reads_a_table(root: Path) -> None:
     """On an engine of its own, so in a process of its own."""
     command = [sys.executable, "-m", "lakehouse.cli", "doctor", "--json"]
-    said = subprocess.run(command, env=os.environ | {"LAKEHOUSE_ROOT": str(root)}, stdout=subprocess.PIPE, check=False)
+    short = {"LAKEHOUSE_ROOT": str(root), "SPARK_SUBMIT_OPTS": ALONE["SPARK_SUBMIT_OPTS"]}
+    said = subprocess.run(command, env=os.environ | short, stdout=subprocess.PIPE, check=False)
     (engine,) = [each for each in json.loads(said.stdout) if each["check"] == "engine"]
     assert engine["ok"], engine
     assert "published 50 rows and read them back" in engine["found"]

@@ -44,7 +44,7 @@ def call(tmp_path: Path, engines: Path) -> Iterator[Called]:
     machine = {n: os.environ[n] for n in ("LAKEHOUSE_JARS_DIR",) if n in os.environ}
     places = {"LAKEHOUSE_ROOT": str(root), "LAKEHOUSE_ENGINE_DIR": str(engines)}
     places["SPARK_SUBMIT_OPTS"] = ALONE["SPARK_SUBMIT_OPTS"]  # the engine is soon gone
-    environment = {**kept, **machine, **places, "LAKEHOUSE_MEMORY": "1g"}
+    environment = {**kept, **machine, **places, "LAKEHOUSE_SPARK_MEMORY": "1g"}
 
     def made(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
         called = [sys.executable, "-m", "lakehouse.cli", *arguments]
