@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -38,15 +39,24 @@ _MOST_FILES = 10_000  # of a table; their names stand in the query
 _FAILURES = (duckdb.Error, pa.ArrowException, OSError)  # the last is what a stream of batches makes of the first
 _ROWS = 100_000  # of a batch
 
+T = TypeVar("T")
+Take = Callable[[pa.RecordBatchReader], T]
+"""What is made of the rows of a query, which come batch by batch; again from the first, where another way is tried."""
 
-def answer(settings: Settings, query: CheckedQuery, read: Pinned, limit: int | None) -> pa.Table:
-    """The rows of a query, with the types that Spark gives them; names of columns as Spark has them, repeats too.
+
+class _StoppedError(Exception):
+    """What DuckDB or Arrow says why there are no rows, or no more."""
+
+
+def answer(settings: Settings, query: CheckedQuery, read: Pinned, limit: int | None, take: Take[T]) -> T:
+    """What is made of the rows of a query, which have Spark's types, and its names of columns, repeats too.
 
     Args:
         settings: where the lakehouse is.
         query: has passed its check.
         read: the tables it reads, with their versions.
         limit: most rows; None: all.
+        take: of the rows.
 
     Raises:
         NotTranslatedError: where Spark has to answer; it says why.
@@ -58,9 +68,9 @@ def answer(settings: Settings, query: CheckedQuery, read: Pinned, limit: int | N
     schema = pa.schema([pa.field(name or "", arrow_type(kind)) for name, kind in made.columns])
     with _spilling(settings.root) as folder:
         try:
-            return _run(made, schema, snapshots, columns, folder, limit)
-        except _FAILURES as error:
-            said = str(error).splitlines()[0] if str(error) else type(error).__name__
+            return _run(made, schema, snapshots, columns, folder, limit, take)
+        except _StoppedError as error:
+            said = str(error).splitlines()[0]
             why = "a value whose meaning it decides" if "Spark decides" in said else f"what DuckDB says of it ({said})"
             raise NotTranslatedError(why) from None
 
@@ -85,7 +95,8 @@ def _run(
     columns: dict[str, tuple[tuple[str, Kind], ...]],
     folder: Path | None,
     limit: int | None,
-) -> pa.Table:
+    take: Take[T],
+) -> T:
     paths = [str(Path(each.uri) / file.path) for each in snapshots.values() for file in each.live]
     # Of a struct, a field that the first file does not have would be null of all files, and nothing would fail.
     nested = any(has_fields(kind) for each in columns.values() for _, kind in each)
@@ -93,9 +104,12 @@ def _run(
         with _walled(paths, folder) as engine:
             try:
                 for view, each in snapshots.items():
-                    engine.execute(f"CREATE TEMP VIEW {quoted(view)} AS {_rows_of(each, columns[view], merged=merged)}")
-                return _awaited(engine, partial(_rows, engine, made, schema, limit))
-            except _FAILURES as error:
+                    rows = _rows_of(each, columns[view], merged=merged)
+                    with _stopping():
+                        engine.execute(f"CREATE TEMP VIEW {quoted(view)} AS {rows}")
+                found = pa.RecordBatchReader.from_batches(schema, _batches(engine, made, schema, limit))
+                return _awaited(engine, partial(take, found))
+            except _StoppedError as error:
                 # A file without a column that came later ends the first try, which looks at one file alone.
                 if merged or "Spark decides" in str(error):
                     raise
@@ -158,10 +172,10 @@ def _walled(paths: Sequence[str], folder: Path | None) -> Iterator[duckdb.DuckDB
         engine.close()
 
 
-def _awaited(engine: duckdb.DuckDBPyConnection, read: Callable[[], pa.Table]) -> pa.Table:
-    """What a thread reads. While DuckDB works, it hears no Ctrl-C, which comes to the main thread: that one waits."""
+def _awaited(engine: duckdb.DuckDBPyConnection, work: Callable[[], T]) -> T:
+    """What a thread makes. While DuckDB works, it hears no Ctrl-C, which comes to the main thread: that one waits."""
     with ThreadPoolExecutor(1) as pool:
-        found = pool.submit(read)
+        found = pool.submit(work)
         try:
             return found.result()
         except KeyboardInterrupt:
@@ -171,21 +185,34 @@ def _awaited(engine: duckdb.DuckDBPyConnection, read: Callable[[], pa.Table]) ->
             raise
 
 
-def _rows(engine: duckdb.DuckDBPyConnection, made: Relation, schema: pa.Schema, limit: int | None) -> pa.Table:
-    (statement,) = engine.extract_statements(made.sql)
-    if statement.type != duckdb.StatementType.SELECT:
-        raise NotTranslatedError("a statement that is no query")
-    batches: list[pa.RecordBatch] = []
+def _batches(
+    engine: duckdb.DuckDBPyConnection, made: Relation, schema: pa.Schema, limit: int | None
+) -> Iterator[pa.RecordBatch]:
+    with _stopping():
+        (statement,) = engine.extract_statements(made.sql)
+        if statement.type != duckdb.StatementType.SELECT:
+            raise NotTranslatedError("a statement that is no query")
+        reader = engine.sql(made.sql).to_arrow_reader(_ROWS if limit is None else min(limit, _ROWS))
     wanted = limit
-    with engine.sql(made.sql).to_arrow_reader(_ROWS if limit is None else min(limit, _ROWS)) as reader:
-        for batch in reader:
-            batches.append(batch)
+    with reader:
+        while wanted is None or wanted > 0:
+            with _stopping():
+                if (batch := next(reader, None)) is None:
+                    return
+                batch = batch.slice(0, wanted)
+                columns = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
+                made_of = pa.RecordBatch.from_arrays(columns, schema=schema)
+            yield made_of
             wanted = None if wanted is None else wanted - batch.num_rows
-            if wanted is not None and wanted <= 0:
-                break
-        found = pa.Table.from_batches(batches, reader.schema)
-    arrays = [column.cast(field.type) for column, field in zip(found.columns, schema, strict=True)]
-    return pa.Table.from_arrays(arrays, schema=schema).slice(0, limit)
+
+
+@contextmanager
+def _stopping() -> Iterator[None]:
+    """Not around what is made of rows: a disk that is full is not the query's end."""
+    try:
+        yield
+    except _FAILURES as error:
+        raise _StoppedError(str(error) or type(error).__name__) from error
 
 
 @contextmanager

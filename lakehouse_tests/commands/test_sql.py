@@ -12,6 +12,7 @@ import re
 import select
 import subprocess
 import sys
+from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -20,10 +21,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
+from pyspark.sql import SparkSession
 
+from lakehouse.commands.inspect import rows
 from lakehouse.commands.inspect.connect import Tool, snippet
-from lakehouse.commands.inspect.rows import Format, write_rows
-from lakehouse.settings import get_settings
+from lakehouse.commands.inspect.rows import Format, write_file, write_rows
+from lakehouse.settings import Settings, get_settings
 from lakehouse.spark.config import jars_dir
 from lakehouse.spark.jars import ensure_jars
 from lakehouse.spark.options import REMOTE
@@ -132,6 +135,43 @@ def test_files(cli: Cli, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "rows.json").read_text()) == cli("sql", QUERY, "--json").json
     assert (tmp_path / "rows.csv").read_text() == cli("sql", QUERY, "--format", "csv").out.replace("\r\n", "\n")
     assert not list(tmp_path.glob(".rows*"))
+
+
+@pytest.mark.parametrize("form", [Format.PARQUET, Format.CSV, Format.JSON])
+def test_rows_are_written_as_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: Format) -> None:
+    """Without it, a result that is larger than the memory could go into no file."""
+    monkeypatch.setattr(rows, "_GROUP", 5_000)
+    schema = pa.schema([("text", pa.string())])
+    before, held, each = pa.total_allocated_bytes(), 0, "x" * 1_000
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal held
+        for number in range(60):
+            yield pa.record_batch([[f"{number}{each}"] * 1_000], schema)
+            held = max(held, pa.total_allocated_bytes() - before)
+
+    file, found = tmp_path / f"rows.{form}", pa.RecordBatchReader.from_batches(schema, batches())
+    assert write_file(found, form, file, Settings(root=tmp_path / "root")) == 60_000
+    assert file.stat().st_size > 10_000
+    assert held < 60 * 1_000 * len(each) / 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["auto", "embedded"])
+def test_a_file_has_each_row_once_where_spark_has_to_answer_half_way(
+    cli: Cli, root: Path, tmp_path: Path, spark: SparkSession, engine: str
+) -> None:
+    """Without it, rows that had come before would be there twice, or a part of them would be the whole answer."""
+    texts = pa.array(["1"] * 250_000 + [" 1"] + ["1"] * 50_000)
+    write_deltalake(root / "tables" / "silver" / "transactions", pa.table({"text": texts}))
+    file = tmp_path / "rows.csv"
+    said = cli("sql", "SELECT cast(text AS int) FROM silver.transactions", "--out", str(file), "--engine", engine)
+    assert "a value whose meaning it decides" in said.err.replace("\n", " ")
+    if engine == "auto":
+        assert (said.code, file.read_text().count("1\n")) == (0, 300_001), said.err
+    else:
+        assert said.code == 2
+        assert not [each for each in tmp_path.iterdir() if "rows" in each.name]
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from lakehouse_tests.query.awkward import KNOWN, ROWS, make_tables
 
 def asked(settings: Settings, text: str, version: int | None = None, limit: int | None = None) -> pa.Table:
     query = check_query(text, KNOWN, ["silver"])
-    return answer(settings, query, [(use, version) for use in query.uses], limit)
+    return answer(settings, query, [(use, version) for use in query.uses], limit, pa.RecordBatchReader.read_all)
 
 
 def test_a_version_is_read_from_its_own_files(settings: Settings) -> None:
@@ -141,7 +141,7 @@ def test_whatever_a_part_of_a_query_says_is_read_or_refused(settings: Settings) 
     for node in list(query.tree.walk()):
         node.set("word", "unheard of")
         with pytest.raises(NotTranslatedError, match="WORD of"):
-            answer(settings, query, [(use, None) for use in query.uses], None)
+            answer(settings, query, [(use, None) for use in query.uses], None, pa.RecordBatchReader.read_all)
         node.set("word", None)
     assert (
         asked(settings, "select name from silver.o where name not like '%' or name not like 'a' and id = 0").num_rows

@@ -35,7 +35,7 @@ def checked(text: str) -> CheckedQuery:
 
 
 def here(settings: Settings, query: CheckedQuery) -> pa.Table:
-    return answer(settings, query, [(use, None) for use in query.uses], None)
+    return answer(settings, query, [(use, None) for use in query.uses], None, pa.RecordBatchReader.read_all)
 
 
 def there(spark: SparkSession, query: CheckedQuery) -> pa.Table:

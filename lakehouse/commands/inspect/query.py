@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+import pyarrow as pa
 import typer
 
 from lakehouse.commands.command import Command, examples
@@ -107,15 +109,17 @@ def _show(
     engine: Engine,
 ) -> None:
     most = MOST_ROWS if limit is None and form is Format.TABLE else limit
-    result = ask(settings, statement, as_of=as_of, limit=None if most is None else most + 1, engine=engine)
-    rows = result.slice(0, most)
+    asked = None if most is None else most + 1
     if out:
-        write_file(rows, form, out, settings)
-    else:
-        write_rows(rows, form)
-    if result.num_rows > rows.num_rows:
-        say(f"Only the first {counted(rows.num_rows, 'row')}; --limit shows more.")
+        write = partial(write_file, form=form, file=out, settings=settings, most=most)
+        number = ask(settings, statement, write, as_of=as_of, limit=asked, engine=engine)
+    else:  # whole: what has been printed cannot be taken back where Spark has to answer after all
+        found = ask(settings, statement, pa.RecordBatchReader.read_all, as_of=as_of, limit=asked, engine=engine)
+        write_rows(found.slice(0, most), form)
+        number = found.num_rows
+    if most is not None and number > most:
+        say(f"Only the first {counted(most, 'row')}; --limit shows more.")
     elif out:
-        say(f"{counted(rows.num_rows, 'row')} in {out}.")
+        say(f"{counted(number, 'row')} in {out}.")
     elif form is Format.TABLE:
-        say(f"{counted(rows.num_rows, 'row')}.")
+        say(f"{counted(number, 'row')}.")

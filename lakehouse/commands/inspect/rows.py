@@ -6,13 +6,13 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TextIO
 
 import pyarrow as pa
-from pyarrow import types
+from pyarrow import compute, types
 
 from lakehouse import store
 from lakehouse.commands.console import console, json_value, table
@@ -21,6 +21,9 @@ from lakehouse.settings import Settings
 from lakehouse.store import cells
 
 _BATCH = 10_000  # rows made into Python objects at once
+_TO_QUOTE = r'[,"\r\n]|^$'  # as `_quoted`, for Arrow
+_GROUP = 100_000  # rows of a Parquet row group, unless they are wide
+_GROUP_BYTES = 128 * 2**20
 
 
 class Format(StrEnum):
@@ -34,30 +37,39 @@ class Format(StrEnum):
 
 def write_rows(rows: pa.Table, form: Format) -> None:
     """Write rows to standard output."""
+    schema, batches = rows.schema, rows.to_batches()
     match form:
         case Format.TABLE:
-            names = rows.column_names
-            right = [n for n, t in zip(names, rows.schema.types, strict=True) if _is_number(t)]
-            console().print(table(names, ([_shown(row[n]) for n in names] for row in _dicts(rows)), right=right))
+            names = schema.names
+            right = [n for n, t in zip(names, schema.types, strict=True) if _is_number(t)]
+            console().print(
+                table(names, ([_shown(row[n]) for n in names] for row in _dicts(schema, batches)), right=right)
+            )
         case Format.JSON:
-            _write_json(rows, sys.stdout)
+            _write_json(schema, batches, sys.stdout)
         case Format.CSV:
-            _write_csv(rows, sys.stdout)
+            _write_csv(schema, batches, sys.stdout)
         case Format.PARQUET:
             if sys.stdout.isatty():
                 raise UsageError("Parquet is no text for a terminal: name a file with --out.")
-            _write_parquet(rows, sys.stdout.buffer)
+            _write_parquet(schema, batches, sys.stdout.buffer)
     sys.stdout.flush()
 
 
-def write_file(rows: pa.Table, form: Format, file: Path, settings: Settings) -> None:
-    """Write rows into a file, which is there with all of them or not at all.
+def write_file(
+    rows: pa.RecordBatchReader, form: Format, file: Path, settings: Settings, most: int | None = None
+) -> int:
+    """Write rows into a file as they come, which is there with all of them or not at all.
 
     Args:
         rows: of a query, its columns by names that differ.
         form: what the file is written as.
         file: its place; one that is there is replaced.
         settings: where the lakehouse is, in which nothing is written.
+        most: rows to be written; None: all.
+
+    Returns:
+        How many rows came, those among them that were not written.
 
     Raises:
         UsageError: for a place inside the lakehouse, or one that cannot be written.
@@ -66,18 +78,27 @@ def write_file(rows: pa.Table, form: Format, file: Path, settings: Settings) -> 
     if store.is_inside(file, settings.root):
         raise UsageError(f"{file} is inside the lakehouse, which this command only reads. Choose another place.")
     draft = file.with_name(f".{file.name}.{os.getpid()}")
+    came = 0
+
+    def written() -> Iterator[pa.RecordBatch]:
+        nonlocal came
+        for batch in rows:
+            yield batch if most is None else batch.slice(0, max(most - came, 0))
+            came += batch.num_rows
+
     try:
         with draft.open("wb") as binary:
             if form is Format.PARQUET:
-                _write_parquet(rows, binary)
+                _write_parquet(rows.schema, written(), binary)
             else:
                 with open(binary.fileno(), "w", encoding="utf-8", newline="", closefd=False) as text:
-                    (_write_json if form is Format.JSON else _write_csv)(rows, text)
+                    (_write_json if form is Format.JSON else _write_csv)(rows.schema, written(), text)
         draft.replace(file)
     except OSError as error:
         raise UsageError(f"{file} cannot be written: {error.strerror}. Choose another file.") from None
     finally:
         draft.unlink(missing_ok=True)
+    return came
 
 
 def form_of(file: Path) -> Format:
@@ -102,37 +123,52 @@ def _shown(value: Any) -> Any:
     return value
 
 
-def _write_json(rows: pa.Table, out: TextIO) -> None:
+def _write_json(schema: pa.Schema, rows: Iterable[pa.RecordBatch], out: TextIO) -> None:
     """A JSON list, an object a line, written as it is made."""
-    out.write("[")
-    for number, row in enumerate(_dicts(rows)):
-        out.write(",\n " if number else "\n ")
+    before, after = "[\n ", "[]\n"
+    for row in _dicts(schema, rows):
+        out.write(before)
         out.write(_json(row))
-    out.write("\n]\n" if rows.num_rows else "]\n")
+        before, after = ",\n ", "\n]\n"
+    out.write(after)
 
 
 def _json(value: Any) -> str:
     return json.dumps(_finite(value), default=json_value, ensure_ascii=False, allow_nan=False)
 
 
-def _write_csv(rows: pa.Table, out: TextIO) -> None:
+def _write_csv(schema: pa.Schema, rows: Iterable[pa.RecordBatch], out: TextIO) -> None:
     """A header and a line for each row; null is an empty cell, an empty text is quoted; what has parts is JSON."""
-    out.write(",".join(map(_quoted, rows.column_names)) + "\r\n")
-    out.writelines(",".join(map(_csv_cell, row.values())) + "\r\n" for row in _dicts(rows))
+    out.write(",".join(map(_quoted, schema.names)) + "\r\n")
+    for batch in _small(schema, rows):
+        lines = zip(*map(_csv_column, batch.columns), strict=True)
+        out.writelines(f"{','.join(line)}\r\n" for line in lines)
+
+
+def _csv_column(column: pa.Array) -> list[str]:
+    """The cells of a column: by Arrow, and in Python where its words are others, once for each value."""
+    kind = column.type
+    if types.is_boolean(kind) or types.is_integer(kind):
+        return [each or "" for each in column.cast(pa.string()).to_pylist()]
+    if types.is_string(kind) or types.is_large_string(kind):
+        marked = compute.match_substring_regex(column, _TO_QUOTE).to_pylist()
+        texts = zip(column.to_pylist(), marked, strict=True)
+        return [_quoted(each) if quoted else each or "" for each, quoted in texts]
+    if types.is_temporal(kind) or types.is_decimal(kind):
+        values = column.dictionary_encode()
+        known = [_csv_cell(each) for each in cells.cells(values.dictionary)]
+        return ["" if place is None else known[place] for place in values.indices.to_pylist()]
+    return [_csv_cell(each) for each in cells.cells(column)]
 
 
 def _csv_cell(value: Any) -> str:
     match value:
         case None:
             return ""
-        case bool():
-            return "true" if value else "false"
-        case int() | float():
+        case float():
             return str(value)
         case list() | dict():
             return _quoted(_json(value))
-        case str():
-            return _quoted(value)
     return _quoted(str(json_value(value)))
 
 
@@ -141,16 +177,29 @@ def _quoted(value: str) -> str:
     return value if plain else '"' + value.replace('"', '""') + '"'
 
 
-def _write_parquet(rows: pa.Table, out: Any) -> None:
+def _write_parquet(schema: pa.Schema, rows: Iterable[pa.RecordBatch], out: Any) -> None:
     import pyarrow.parquet as pq
 
-    pq.write_table(rows, out)
+    with pq.ParquetWriter(out, schema) as writer:
+        group = schema.empty_table()
+        for batch in rows:
+            group = pa.Table.from_batches([*group.to_batches(), batch], schema)
+            if group.num_rows >= _GROUP or group.nbytes >= _GROUP_BYTES:
+                writer.write_table(group)
+                group = schema.empty_table()
+        if group.num_rows:
+            writer.write_table(group)
 
 
-def _dicts(rows: pa.Table) -> Iterator[dict[str, Any]]:
+def _small(schema: pa.Schema, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     # A time without a zone is UTC here too; one with a zone makes Arrow import pandas.
-    plain = [pa.field(each.name, pa.timestamp("us")) if types.is_timestamp(each.type) else each for each in rows.schema]
-    for batch in rows.cast(pa.schema(plain)).to_batches(max_chunksize=_BATCH):
+    plain = [pa.field(each.name, pa.timestamp("us")) if types.is_timestamp(each.type) else each for each in schema]
+    for batch in rows:
+        yield from pa.Table.from_batches([batch]).cast(pa.schema(plain)).to_batches(max_chunksize=_BATCH)
+
+
+def _dicts(schema: pa.Schema, rows: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    for batch in _small(schema, rows):
         yield from cells.rows(batch)
 
 

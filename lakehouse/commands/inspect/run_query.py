@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -14,6 +15,8 @@ from lakehouse.query.names import OPS, built_names, distinct_names
 from lakehouse.query.pinning import Pinned, check_built, pinned
 from lakehouse.query.sql_text import NotTranslatedError, QueryError
 from lakehouse.settings import LAYERS, Settings
+
+T = TypeVar("T")
 
 
 class Engine(StrEnum):
@@ -27,16 +30,19 @@ class Engine(StrEnum):
 def ask(
     settings: Settings,
     statement: str,
+    take: Callable[[pa.RecordBatchReader], T],
     *,
     as_of: Sequence[str] = (),
     limit: int | None = None,
     engine: Engine = Engine.AUTO,
-) -> pa.Table:
-    """The rows of a query, its columns by names that differ.
+) -> T:
+    """What is made of the rows of a query, whose columns have names that differ.
 
     Args:
         settings: where the lakehouse and its engine are.
         statement: one query, in Spark's SQL.
+        take: of the rows, which come batch by batch from the engine in this process; from the first again where it
+            stops at one that it would not answer as Spark does.
         as_of: as `pinned` takes it.
         limit: most rows; None: all.
         engine: `auto` asks Spark what the engine in this process would not answer the same, and says so.
@@ -51,7 +57,7 @@ def ask(
     read = pinned(settings.root, query.uses, as_of, known)
     if engine is not Engine.SPARK:
         try:
-            return _embedded(settings, query, read, limit)
+            return _embedded(settings, query, read, limit, take)
         except NotTranslatedError as why:
             if engine is Engine.EMBEDDED:
                 raise UsageError(f"Only Spark answers this query: {why}. Leave out --engine embedded.") from None
@@ -59,7 +65,8 @@ def ask(
     with engine_output_aside(settings):
         from lakehouse.query.on_spark import query_rows
 
-        return query_rows(settings, query, read, limit)
+        rows = query_rows(settings, query, read, limit)
+    return take(rows.to_reader())
 
 
 def _checked(settings: Settings, statement: str) -> tuple[CheckedQuery, list[str]]:
@@ -85,11 +92,19 @@ def _all_names(settings: Settings) -> list[str]:
     return known + ops_tables(settings.root)
 
 
-def _embedded(settings: Settings, query: CheckedQuery, read: Pinned, limit: int | None) -> pa.Table:
+def _embedded(
+    settings: Settings, query: CheckedQuery, read: Pinned, limit: int | None, take: Callable[[pa.RecordBatchReader], T]
+) -> T:
     from lakehouse.query.embedded import answer
 
     try:
-        found = answer(settings, query, read, limit)
+        return answer(settings, query, read, limit, lambda rows: take(_distinct(rows)))
     except QueryError as error:
         raise UsageError(str(error)) from None
-    return found.rename_columns(distinct_names(found.column_names))
+
+
+def _distinct(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    names = distinct_names(rows.schema.names)
+    schema = pa.schema([field.with_name(name) for field, name in zip(rows.schema, names, strict=True)])
+    renamed = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in rows)
+    return pa.RecordBatchReader.from_batches(schema, renamed)

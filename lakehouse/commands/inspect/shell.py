@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
+import pyarrow as pa
+
 from lakehouse.commands.console import console, say, table
 from lakehouse.commands.inspect.rows import Format, write_rows
 from lakehouse.commands.inspect.run_query import Engine, ask
@@ -124,7 +126,10 @@ class Shell:
         return True
 
     def _show(self, statement: str) -> None:
-        found = ask(self.settings, statement, as_of=self.as_of, limit=self.limit + 1, engine=self.engine)
+        found = ask(
+            self.settings, statement, pa.RecordBatchReader.read_all, as_of=self.as_of, limit=self.limit + 1,
+            engine=self.engine,
+        )  # fmt: skip
         rows = found.slice(0, self.limit)
         write_rows(rows, Format.TABLE)
         more = found.num_rows > self.limit
