@@ -8,7 +8,8 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
@@ -18,7 +19,7 @@ from types import ModuleType
 
 from lakehouse import store
 from lakehouse.contracts import Landing, Table
-from lakehouse.contracts.code import other_tables
+from lakehouse.contracts.code import decides_rows, other_tables
 from lakehouse.contracts.declare import VOCABULARY
 from lakehouse.contracts.fitting import closing_mistakes, entity_mistakes, privacy_mistakes, slice_mistakes
 from lakehouse.contracts.graph import upstream_first, with_upstream
@@ -33,6 +34,7 @@ from lakehouse.read.lake import Lake, PinnedLake, table_path
 from lakehouse.settings import LAYERS, Settings, get_settings
 from lakehouse.texts import near
 
+_LOADS = 3  # times that tables are loaded before files that change meanwhile are an error
 _LOOKING: ContextVar[bool] = ContextVar("looking", default=False)
 
 
@@ -118,6 +120,50 @@ def forget_tables() -> None:
 
 @lru_cache(maxsize=4)
 def _declared(home: str) -> dict[str, Table]:
+    """All tables of one state of the files.
+
+    A file that changes between its import and the digest of it would have rows of the old code published as those of
+    the new, and nobody would ever find them stale: after `git checkout` at that moment all is loaded once more.
+    """
+    times: dict[str, int] = {}
+    for _ in range(_LOADS):
+        begun, before = time.time_ns(), set(sys.modules)
+        try:
+            found, wrong = _loaded(home), None
+        except ContractError as error:  # of half a checkout, too
+            found, wrong = {}, error
+        changed = _forget_changed(home, before, begun, times)
+        if not changed and wrong:
+            raise wrong
+        if not changed:
+            return found
+    raise ContractError(
+        f"The tables of {home}: expected files that stay as they are while they are loaded, got changes of "
+        f"{', '.join(changed)}. Run it again once they are written."
+    )
+
+
+def _forget_changed(home: str, before: Collection[str], begun: int, times: dict[str, int]) -> list[str]:
+    """The modules whose files may not be what was imported; if there are any, forget all that were imported with them.
+
+    Args:
+        home: the package that holds the tables.
+        before: modules that had been imported before.
+        begun: when the others began to be, nanoseconds since the epoch.
+        times: when files changed that were looked at before; added to. One that is in the future by this clock, as on
+            a server whose clock is ahead, did not change again if it is the same.
+    """
+    new = {name: getattr(sys.modules[name], "__file__", None) for name in sys.modules.keys() - before}
+    facts = {name: store.stat(file) for name, file in new.items() if file}
+    late = {name: each.changed_ns for name, each in facts.items() if each and each.changed_ns >= begun}
+    changed = sorted(name for name in late if late[name] != times.get(name) and decides_rows(name, home))
+    times |= late
+    for name in [name for name in new if changed and decides_rows(name, home)]:
+        del sys.modules[name]
+    return changed
+
+
+def _loaded(home: str) -> dict[str, Table]:
     found: dict[str, Table] = {}
     wrong: list[str] = []
     for layer in LAYERS:

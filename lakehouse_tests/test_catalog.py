@@ -11,6 +11,7 @@ import pytest
 import lakehouse_tests.fixtures.shop.gold as gold_layer
 from lakehouse.catalog import agree, declared, forget_tables, get_table, tables
 from lakehouse.errors import ContractError, SettingsError, UnknownTableError
+from lakehouse.settings import LAYERS
 from lakehouse_tests.fixtures import shop
 from lakehouse_tests.fixtures.making import reading
 
@@ -73,3 +74,55 @@ def test_a_file_without_its_table_is_refused_by_name(new_file: Path) -> None:
         "lakehouse_tests/fixtures/shop/gold/made_by_a_test.py:1: @table: expected a function made_by_a_test, got none. "
         "One file of gold is one table."
     )
+
+
+TABLE = """
+import time
+from pathlib import Path
+import pandera.pyspark as pa
+from pyspark.sql import DataFrame, types as T
+from lakehouse.contracts import Landing, table
+from changing_shop.helper import WORD
+
+HELPER = Path(__file__).parents[1] / "helper.py"
+if {when}:
+    HELPER.write_text(f"WORD = {{{new}!r}}  # as it is from now on")
+
+class Sales(pa.DataFrameModel):
+    day: T.DateType() = pa.Field(description=WORD)
+
+@table(model=Sales, inputs={{"rows": Landing("s", "csv", ("day",))}}, partition_by="day", owner="team:x", grain="a sale")
+def sales(rows: DataFrame) -> DataFrame:
+    return rows
+"""
+
+
+@pytest.fixture
+def changing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A package whose table file can change the helper that it has imported."""
+    home = tmp_path / "changing_shop"
+    for folder in (home, *(home / layer for layer in LAYERS)):
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").write_text("")
+    (home / "helper.py").write_text("WORD = 'before'")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    forget_tables()
+    yield home
+    for name in [name for name in sys.modules if name.partition(".")[0] == home.name]:
+        del sys.modules[name]
+    forget_tables()
+
+
+def test_files_that_change_while_they_are_loaded_are_loaded_again(changing: Path) -> None:
+    """Without it, at a `git checkout` old code ran under the version of the new, and its days were never stale."""
+    (changing / "bronze" / "sales.py").write_text(TABLE.format(when="WORD == 'before'", new="'after'"))
+    made = declared(changing.name)["bronze.sales"]
+    assert made.schema["day"].metadata["comment"] == "after"
+    assert made.changed_on_disk() == []
+
+
+def test_files_that_change_at_each_load_are_refused(changing: Path) -> None:
+    """Without it, the tables would be of no state of the files."""
+    (changing / "bronze" / "sales.py").write_text(TABLE.format(when="True", new="WORD + '!'"))
+    with pytest.raises(ContractError, match=r"stay as they are .* got changes of changing_shop\.helper\. Run it again"):
+        declared(changing.name)

@@ -240,6 +240,11 @@ def counts_as_own(module: str, home: str) -> bool:
     return _kind(module, home.partition(".")[0]) in ("project", "machinery")
 
 
+def decides_rows(module: str, home: str) -> bool:
+    """Whether a module may be code of the tables in a package: a table file, or a helper of one."""
+    return _kind(module, home.partition(".")[0]) == "project"
+
+
 def _kind(name: str, home: str) -> str:
     """Whose a name is: Python's, this project's machinery, a library's, or the table's own project's."""
     top, _, rest = name.partition(".")
