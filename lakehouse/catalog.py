@@ -24,6 +24,7 @@ from lakehouse.contracts.declare import VOCABULARY
 from lakehouse.contracts.fitting import closing_mistakes, entity_mistakes, privacy_mistakes, slice_mistakes
 from lakehouse.contracts.graph import upstream_first, with_upstream
 from lakehouse.contracts.keys import upsert_mistakes
+from lakehouse.contracts.late import forget_modules
 from lakehouse.contracts.lineage import source_mistakes
 from lakehouse.contracts.mistakes import Mistake, MistakesError, nearest, told
 from lakehouse.contracts.schema_versions import lock_file, problems, read_lock, unlocked
@@ -158,8 +159,8 @@ def _forget_changed(home: str, before: Collection[str], begun: int, times: dict[
     late = {name: each.changed_ns for name, each in facts.items() if each and each.changed_ns >= begun}
     changed = sorted(name for name in late if late[name] != times.get(name) and decides_rows(name, home))
     times |= late
-    for name in [name for name in new if changed and decides_rows(name, home)]:
-        del sys.modules[name]
+    if changed:
+        forget_modules([name for name in new if decides_rows(name, home)])
     return changed
 
 

@@ -82,7 +82,10 @@ from pathlib import Path
 import pandera.pyspark as pa
 from pyspark.sql import DataFrame, types as T
 from lakehouse.contracts import Landing, table
-from changing_shop.helper import WORD
+
+from changing_shop import helper
+
+WORD = helper.WORD
 
 HELPER = Path(__file__).parents[1] / "helper.py"
 if {when}:

@@ -19,6 +19,7 @@ from lakehouse.contracts.extract import Extract
 from lakehouse.contracts.features import Features
 from lakehouse.contracts.figures import Figure, Sum
 from lakehouse.contracts.landing import Landing
+from lakehouse.contracts.late import read_as_loaded
 from lakehouse.contracts.mistakes import check, is_at_least, is_time, unless
 from lakehouse.contracts.policy import Freshness, Layout, Privacy, Quality, Quarantine
 from lakehouse.contracts.rules import Rule, compile_rules, lateness_rule
@@ -292,11 +293,13 @@ class Table:
             frames: by parameter of the transform.
 
         Raises:
-            ContractError: it gives something else than a frame. Nothing would be taken for a day without rows.
+            ContractError: it gives something else than a frame. Nothing would be taken for a day without rows. Or it
+                reads what has changed since the table was loaded.
         """
         from pyspark.sql import DataFrame  # late: what reads logs alone never waits for it
 
-        made = self.transform(**frames)
+        with read_as_loaded(self):
+            made = self.transform(**frames)
         if not isinstance(made, DataFrame):
             got = "nothing" if made is None else f"a {type(made).__name__}"
             raise ContractError(
