@@ -20,6 +20,7 @@ from typing import BinaryIO
 from lakehouse import store
 from lakehouse.contracts import Landing, Table
 from lakehouse.contracts.landing import SEPARATORS, UTF_8
+from lakehouse.contracts.lineage import sources
 from lakehouse.contracts.schema_versions import added_later, read_lock
 from lakehouse.sources.landing import LandingFile
 from lakehouse.transforms.addresses import SIGNS, without_addresses
@@ -76,7 +77,19 @@ def probe(
 def probe_of(table: Table, files: Iterable[LandingFile]) -> list[Probe]:
     """As `probe`, of a landed table's files: one from before a column was there is whole without it."""
     assert table.landing is not None
-    return probe(files, table.landing, added_later(table, read_lock().get(table.id, ())) or ())
+    return probe(files, table.landing, _added_fields(table, table.landing))
+
+
+def _added_fields(table: Table, landing: Landing) -> set[str]:
+    """The fields that came later: by the columns of their names, else by those that alone are computed from them."""
+    later = set(added_later(table, read_lock().get(table.id, ())) or ())
+    used = {field for _, field in (table.derived.rows if table.derived else ())} | set(table.columns)
+    made: dict[str, set[str]] = {}
+    for column, fields in sources(table, {}).items() if later else ():
+        for _, field in fields:
+            made.setdefault(field, set()).add(column)
+    renamed = {name for name in landing.columns if name not in used and made.get(name) and made[name] <= later}
+    return later | renamed
 
 
 def _probe(file: LandingFile, landing: Landing, optional: Collection[str], size_of_chunk: int) -> Probe:
