@@ -117,6 +117,7 @@ class Landing:
         source: names the folder of the landing zone.
         format: `csv` or `jsonl`.
         columns: the fields that become columns, as text.
+        optional: those of them that a CSV file may lack, as where the source has renamed or dropped one; null then.
         personal: words of field names whose values are never kept.
         addresses: columns that arrive as they are, since the transform makes tokens of them.
         time: the column with the event time.
@@ -142,6 +143,7 @@ class Landing:
     during_day: bool = False
     separator: str = ","
     encoding: str = UTF_8
+    optional: tuple[str, ...] = ()
     sample: str | None = None
 
     @cached_property
@@ -167,7 +169,12 @@ class Landing:
                    repr(self.encoding), "Have the source sent in one of these."),
             unless(self.format == "csv" or self.encoding == UTF_8, "inputs", "an encoding of CSV files alone",
                    f"{self.encoding!r} for {self.format}", "Leave it out: JSON is UTF-8."),
+            unless(self.format == "csv" or not self.optional, "inputs", "optional columns of CSV files alone",
+                   f"{self.optional!r} for {self.format}", "Leave it out: a line of JSON may lack any field."),
+            unless(not self.optional or {*self.columns} - {*self.optional}, "inputs", "a column that each file has",
+                   f"all of them in optional={self.optional!r}", "Leave one out: by it a header is known."),
             are_names("inputs", self.columns),
+            are_known("inputs", self.optional, self.columns, of),
             are_known("inputs", self.addresses, self.columns, of),
             are_known("inputs", () if self.time is None else (self.time,), self.columns, of),
             _is_pattern(self.producer),

@@ -67,7 +67,7 @@ def probe(
     Args:
         files: landed files.
         landing: what they should be.
-        optional: columns that a CSV file may lack, since they were added after it was written.
+        optional: columns that a CSV file may lack beside those that its Landing names, since they were added later.
         chunk: bytes that are looked at at once.
     """
     with ThreadPoolExecutor(max_workers=min(8, (os.cpu_count() or 1) * 2)) as pool:
@@ -229,12 +229,14 @@ def _chunks(stream: BinaryIO, most: int, *, packed: bool) -> Iterator[bytes]:
 
 
 def _wrong_header(header: Sequence[str], landing: Landing, optional: Collection[str], *, empty: bool) -> str | None:
-    missing = [name for name in landing.columns if name not in header and name not in optional]
+    missing = [name for name in landing.columns if name not in {*header, *optional, *landing.optional}]
     if missing:
         found = "nothing, the file is empty" if empty else _header_text(header, landing)
         for sign, told in SEPARATORS.items():
             if len(header) == 1 and sign in header[0] and not {*landing.columns}.isdisjoint(header[0].split(sign)):
                 found += f", separated by {told}; if all its files are, give its Landing separator={sign!r}"
+        if len(missing) < len(landing.columns):
+            found += f"; if its files may lack that, write optional={tuple(missing)!r} in its Landing"
         return f"lacks the column(s) {', '.join(missing)}; its header holds {found}"
     if len(set(header)) != len(header):
         found = _header_text([name for name in header if header.count(name) > 1], landing)

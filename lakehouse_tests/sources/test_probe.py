@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pandera.pyspark as pa
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from lakehouse.contracts import BronzeModel, Landing, Table, schema_versions
+from lakehouse.errors import ContractError
 from lakehouse.sources.landing import landing_files
-from lakehouse.sources.probe import probe_of
+from lakehouse.sources.probe import probe, probe_of
+from lakehouse.sources.reader import read_lines
 from lakehouse_tests.fixtures.making import table
 
 
@@ -62,5 +64,38 @@ def test_a_field_that_came_later_under_another_name_may_be_lacking(
     folder.mkdir(parents=True)
     (folder / "2026-03-01.csv").write_text("id\n1\n")
     (found,) = probe_of(made, landing_files(tmp_path, made.landing))
-    told = f"2026-03-01.csv lacks the column(s) {lacking}; its header holds id" if lacking else None
-    assert found.problem == told
+    told = f"2026-03-01.csv lacks the column(s) {lacking}; its header holds id; if its files may lack that, write "
+    told += f"optional={(lacking,)!r} in its Landing"
+    assert found.problem == (told if lacking else None)
+
+
+TILLS = Landing("tills", "csv", ("id", "till", "till_no"), optional=("till", "till_no"))
+
+
+@pytest.mark.spark
+def test_a_column_that_a_file_may_lack_is_null_there(spark: SparkSession, tmp_path: Path) -> None:
+    """Without it, no history could be built again once the source had renamed a column."""
+    folder = tmp_path / "landing" / "tills"
+    folder.mkdir(parents=True)
+    (folder / "2026-03-01.csv").write_text("id,till\n1,a\n")
+    (folder / "2026-03-02.csv").write_text("till_no,id\nb,2\n")
+    (folder / "2026-03-03.csv").write_text("till_no,till\nb,a\n")
+    *good, wrong = probe(landing_files(tmp_path, TILLS), TILLS)
+    assert [each.problem for each in good] == [None, None]
+    assert (wrong.problem or "").startswith("2026-03-03.csv lacks the column(s) id; its header holds till_no, till")
+    rows = read_lines(spark, good, TILLS, tmp_path, "run", "code").orderBy("id").collect()
+    assert [(row["id"], row["till"], row["till_no"]) for row in rows] == [("1", "a", None), ("2", None, "b")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "optional", "told"),
+    [
+        ("jsonl", ("a",), "Leave it out: a line of JSON may lack any field."),
+        ("csv", ("a", "b"), "expected a column that each file has, got all of them in optional=('a', 'b')"),
+        ("csv", ("c",), "expected a field of landing/tills (a, b), got 'c'"),
+    ],
+)
+def test_what_cannot_be_optional_is_refused(kind: str, optional: tuple[str, ...], told: str) -> None:
+    with pytest.raises(ContractError) as refused:
+        Landing("tills", kind, ("a", "b"), optional=optional)
+    assert told in str(refused.value)
