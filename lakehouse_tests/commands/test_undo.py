@@ -242,13 +242,22 @@ def test_a_late_apply_that_was_killed_between_its_tables_is_ended_by_the_next(
     assert not built, "all of it is built"
 
 
-@pytest.mark.parametrize(("overtaken", "next_one"), [([], "candidate swap"), ([FIRST, LAST], "candidate build")])
+@pytest.mark.parametrize(
+    ("overtaken", "alone", "retyped", "next_one"),
+    [
+        ([], [], [], "candidate swap"),
+        ([FIRST, LAST], [], [], "candidate build"),
+        ([], [FIRST, LAST], ["amount"], "candidate build"),
+        ([], [FIRST, LAST], [], "candidate swap"),
+        ([], [], ["amount"], "candidate swap"),
+    ],
+)
 def test_a_comparison_says_what_can_be_done_next(
-    overtaken: list[date], next_one: str, capsys: pytest.CaptureFixture[str]
+    overtaken: list[date], alone: list[date], retyped: list[str], next_one: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without it, it would point to a swap that is refused, since the live table has published days since."""
-    found: Any = SimpleNamespace(same=False)
-    candidate._say_next(tables()["silver.transactions"], found, overtaken)
+    """Without it, it would point to a swap that is refused: days were published since, or would have two types."""
+    found: Any = SimpleNamespace(same=False, retyped=retyped, removed=[])
+    candidate._say_next(tables()["silver.transactions"], found, overtaken, alone)
     said = capsys.readouterr().err
     assert f"Next: {program()} {next_one} silver.transactions" in said
-    assert (str(LAST) in said) == bool(overtaken)
+    assert (str(LAST) in said) == (next_one == "candidate build")

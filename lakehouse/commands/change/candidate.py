@@ -133,7 +133,8 @@ def compare(
         print_json({**_compared(found), "overtaken": overtaken})
     else:
         _say_compared(contract, found)
-        _say_next(contract, found, overtaken)
+        alone = sorted(set(lake.snapshot(contract.id).by_day(contract.day_column)) - set(candidate.beside))
+        _say_next(contract, found, overtaken, alone)
     raise typer.Exit(0 if found.same else CHECKS_FAILED)
 
 
@@ -196,8 +197,14 @@ def _overtaken(lake: Lake, candidate: Candidate) -> list[date]:
         return []
 
 
-def _say_next(contract: Table, found: Comparison, overtaken: Sequence[date]) -> None:
-    if overtaken:  # a swap would be refused, and what differs may be what was published since
+def _say_next(contract: Table, found: Comparison, overtaken: Sequence[date], alone: Sequence[date]) -> None:
+    """What leads on, so that a swap is not refused: `alone` are days that only the live table has."""
+    if alone and (columns := [*found.retyped, *found.removed]):
+        say(
+            f"{', '.join(columns)} of days that only the live table has would not fit. Next: {program()} candidate "
+            f"build {contract.id} --from {alone[0]} --to {alone[-1]}, and compare again."
+        )
+    elif overtaken:  # a swap would be refused, and what differs may be what was published since
         say(
             f"The live table has published {days_text(overtaken)} since the candidate's were built. Next: "
             f"{program()} candidate build {contract.id} --from {overtaken[0]} --to {overtaken[-1]}, and compare again."
