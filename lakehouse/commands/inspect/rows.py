@@ -6,8 +6,9 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
+from operator import add
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -22,6 +23,7 @@ from lakehouse.store import cells
 
 _BATCH = 10_000  # rows made into Python objects at once
 _TO_QUOTE = r'[,"\r\n]|^$'  # as `_quoted`, for Arrow
+_TEXT_OF_JSON = json.JSONEncoder(ensure_ascii=False).encode
 _GROUP = 100_000  # rows of a Parquet row group, unless they are wide
 _GROUP_BYTES = 128 * 2**20
 
@@ -125,12 +127,18 @@ def _shown(value: Any) -> Any:
 
 def _write_json(schema: pa.Schema, rows: Iterable[pa.RecordBatch], out: TextIO) -> None:
     """A JSON list, an object a line, written as it is made."""
+    names = [f"{_json(name)}: " for name in schema.names]
     before, after = "[\n ", "[]\n"
-    for row in _dicts(schema, rows):
-        out.write(before)
-        out.write(_json(row))
-        before, after = ",\n ", "\n]\n"
+    for batch in _small(schema, rows):
+        columns = [_column(each, "null", _json_texts, _json) for each in batch.columns]
+        for row in zip(*columns, strict=True):
+            out.write(f"{before}{{{', '.join(map(add, names, row))}}}")
+            before, after = ",\n ", "\n]\n"
     out.write(after)
+
+
+def _json_texts(column: pa.Array) -> list[str]:
+    return ["null" if each is None else _TEXT_OF_JSON(each) for each in column.to_pylist()]
 
 
 def _json(value: Any) -> str:
@@ -141,24 +149,14 @@ def _write_csv(schema: pa.Schema, rows: Iterable[pa.RecordBatch], out: TextIO) -
     """A header and a line for each row; null is an empty cell, an empty text is quoted; what has parts is JSON."""
     out.write(",".join(map(_quoted, schema.names)) + "\r\n")
     for batch in _small(schema, rows):
-        lines = zip(*map(_csv_column, batch.columns), strict=True)
-        out.writelines(f"{','.join(line)}\r\n" for line in lines)
+        columns = [_column(each, "", _csv_texts, _csv_cell) for each in batch.columns]
+        out.writelines(f"{','.join(row)}\r\n" for row in zip(*columns, strict=True))
 
 
-def _csv_column(column: pa.Array) -> list[str]:
-    """The cells of a column: by Arrow, and in Python where its words are others, once for each value."""
-    kind = column.type
-    if types.is_boolean(kind) or types.is_integer(kind):
-        return [each or "" for each in column.cast(pa.string()).to_pylist()]
-    if types.is_string(kind) or types.is_large_string(kind):
-        marked = compute.match_substring_regex(column, _TO_QUOTE).to_pylist()
-        texts = zip(column.to_pylist(), marked, strict=True)
-        return [_quoted(each) if quoted else each or "" for each, quoted in texts]
-    if types.is_temporal(kind) or types.is_decimal(kind):
-        values = column.dictionary_encode()
-        known = [_csv_cell(each) for each in cells.cells(values.dictionary)]
-        return ["" if place is None else known[place] for place in values.indices.to_pylist()]
-    return [_csv_cell(each) for each in cells.cells(column)]
+def _csv_texts(column: pa.Array) -> list[str]:
+    marked = compute.match_substring_regex(column, _TO_QUOTE).to_pylist()
+    texts = zip(column.to_pylist(), marked, strict=True)
+    return [_quoted(each) if quoted else each or "" for each, quoted in texts]
 
 
 def _csv_cell(value: Any) -> str:
@@ -189,6 +187,29 @@ def _write_parquet(schema: pa.Schema, rows: Iterable[pa.RecordBatch], out: Any) 
                 group = schema.empty_table()
         if group.num_rows:
             writer.write_table(group)
+
+
+def _column(
+    column: pa.Array, null: str, texts: Callable[[pa.Array], list[str]], cell: Callable[[Any], str]
+) -> list[str]:
+    """The cells of a column: by Arrow, and in Python where its words are others, once for each value.
+
+    Args:
+        column: of a few thousand rows.
+        null: the cell of a null.
+        texts: the cells of a column of texts.
+        cell: that of any other value.
+    """
+    kind = column.type
+    if types.is_boolean(kind) or types.is_integer(kind):
+        return [null if each is None else each for each in column.cast(pa.string()).to_pylist()]
+    if types.is_string(kind) or types.is_large_string(kind):
+        return texts(column)
+    if types.is_temporal(kind) or types.is_decimal(kind):
+        values = column.dictionary_encode()
+        known = [cell(each) for each in cells.cells(values.dictionary)]
+        return [null if place is None else known[place] for place in values.indices.to_pylist()]
+    return [cell(each) for each in cells.cells(column)]
 
 
 def _small(schema: pa.Schema, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
