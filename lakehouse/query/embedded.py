@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -107,8 +107,8 @@ def _run(
                     rows = _rows_of(each, columns[view], merged=merged)
                     with _stopping():
                         engine.execute(f"CREATE TEMP VIEW {quoted(view)} AS {rows}")
-                found = pa.RecordBatchReader.from_batches(schema, _batches(engine, made, schema, limit))
-                return _awaited(engine, partial(take, found))
+                with closing(_batches(engine, made, schema, limit)) as batches:
+                    return _awaited(engine, partial(take, pa.RecordBatchReader.from_batches(schema, batches)))
             except _StoppedError as error:
                 # A file without a column that came later ends the first try, which looks at one file alone.
                 if merged or "Spark decides" in str(error):
@@ -187,7 +187,7 @@ def _awaited(engine: duckdb.DuckDBPyConnection, work: Callable[[], T]) -> T:
 
 def _batches(
     engine: duckdb.DuckDBPyConnection, made: Relation, schema: pa.Schema, limit: int | None
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch, None, None]:
     with _stopping():
         (statement,) = engine.extract_statements(made.sql)
         if statement.type != duckdb.StatementType.SELECT:

@@ -69,6 +69,22 @@ def test_an_empty_table_has_columns(tmp_path: Path) -> None:
     assert made.schema.names == ["name", "small", "rate", "n"]
 
 
+def test_where_rows_are_not_taken_to_the_end_the_reading_ends(settings: Settings) -> None:
+    """Without it, DuckDB printed a page of what it had leaked behind the one sentence of a disk that is full."""
+    query = check_query("select * from silver.o", KNOWN, ["silver"])
+    taken: list[pa.RecordBatchReader] = []
+
+    def refuse(rows: pa.RecordBatchReader) -> None:
+        taken.append(rows)
+        assert rows.read_next_batch().num_rows
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        answer(settings, query, [(use, None) for use in query.uses], None, refuse)
+    with pytest.raises(StopIteration):
+        taken[0].read_next_batch()
+
+
 def test_a_limit_ends_the_reading(settings: Settings) -> None:
     assert asked(settings, "select id from silver.o order by id desc", limit=2)["id"].to_pylist() == [59, 58]
 
