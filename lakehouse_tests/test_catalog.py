@@ -11,9 +11,9 @@ import pytest
 import lakehouse_tests.fixtures.shop.gold as gold_layer
 from lakehouse.catalog import agree, declared, forget_tables, get_table, tables
 from lakehouse.errors import ContractError, SettingsError, UnknownTableError
-from lakehouse.settings import LAYERS
 from lakehouse_tests.fixtures import shop
 from lakehouse_tests.fixtures.making import reading
+from lakehouse_tests.fixtures.packages import written
 
 
 def test_every_file_of_a_layer_is_a_table_and_upstream_comes_first() -> None:
@@ -101,19 +101,10 @@ def sales(rows: DataFrame) -> DataFrame:
 
 
 @pytest.fixture
-def changing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def changing(tmp_path: Path) -> Iterator[Path]:
     """A package whose table file can change the helper that it has imported."""
-    home = tmp_path / "changing_shop"
-    for folder in (home, *(home / layer for layer in LAYERS)):
-        folder.mkdir(parents=True)
-        (folder / "__init__.py").write_text("")
-    (home / "helper.py").write_text("WORD = 'before'")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    forget_tables()
-    yield home
-    for name in [name for name in sys.modules if name.partition(".")[0] == home.name]:
-        del sys.modules[name]
-    forget_tables()
+    with written(tmp_path / "changing_shop", {"helper.py": "WORD = 'before'"}) as home:
+        yield home
 
 
 def test_files_that_change_while_they_are_loaded_are_loaded_again(changing: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import Mock
@@ -10,10 +9,10 @@ from unittest.mock import Mock
 import pytest
 from pyspark.sql import DataFrame
 
-from lakehouse.catalog import declared, forget_tables
+from lakehouse.catalog import declared
 from lakehouse.contracts.table import Table
 from lakehouse.errors import ContractError
-from lakehouse.settings import LAYERS
+from lakehouse_tests.fixtures.packages import written
 
 TABLE = """
 from pathlib import Path
@@ -46,18 +45,10 @@ FILES = {
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def home(tmp_path: Path) -> Iterator[Path]:
     """A package with a table that reads a file as it is loaded, and two files and a module as its transform runs."""
-    home = tmp_path / "late_shop"
-    for name in ("__init__.py", *(f"{layer}/__init__.py" for layer in LAYERS), *FILES):
-        (home / name).parent.mkdir(parents=True, exist_ok=True)
-        (home / name).write_text(FILES.get(name, ""))
-    monkeypatch.syspath_prepend(str(tmp_path))
-    forget_tables()
-    yield home
-    for name in [name for name in sys.modules if name.partition(".")[0] == home.name]:
-        del sys.modules[name]
-    forget_tables()
+    with written(tmp_path / "late_shop", FILES) as made:
+        yield made
 
 
 def read_by(table: Table) -> tuple[str, ...]:
