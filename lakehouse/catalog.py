@@ -154,13 +154,13 @@ def _forget_changed(home: str, before: Collection[str], begun: int, times: dict[
         times: when files changed that were looked at before; added to. One that is in the future by this clock, as on
             a server whose clock is ahead, did not change again if it is the same.
     """
-    new = {name: getattr(sys.modules[name], "__file__", None) for name in sys.modules.keys() - before}
-    facts = {name: store.stat(file) for name, file in new.items() if file}
+    new = [name for name in sys.modules.keys() - before if decides_rows(name, home)]
+    facts = {name: store.stat(file) for name in new if (file := getattr(sys.modules[name], "__file__", None))}
     late = {name: each.changed_ns for name, each in facts.items() if each and each.changed_ns >= begun}
-    changed = sorted(name for name in late if late[name] != times.get(name) and decides_rows(name, home))
+    changed = sorted(name for name in late if late[name] != times.get(name))
     times |= late
     if changed:
-        forget_modules([name for name in new if decides_rows(name, home)])
+        forget_modules(new)
     return changed
 
 
