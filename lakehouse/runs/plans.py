@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from lakehouse.build.made_from import touched_days
-from lakehouse.build.plan import input_days, neighbours
+from lakehouse.build.plan import input_days, neighbours, output_days
 from lakehouse.build.stale import all_stale_days, known_days, stale_days
 from lakehouse.catalog import lake_without_engine, tables
 from lakehouse.contracts.graph import all_downstream
@@ -140,7 +140,15 @@ def stale_by_table(
             for day in found.get(each.table, ())
             for reader in touched_days(contract, each, day)
         }
-        found[name] = {day for day in days | (touched & known_days(lake, contract)) if first <= day <= last}
+        # A day that has only landed has no rows yet, and its readers nothing to read: both come with this build.
+        coming = {
+            reader
+            for each in contract.upstream.values()
+            for day in found.get(each.table, ())
+            for reader in output_days(each, day)
+        }
+        touched &= known_days(lake, contract) | coming
+        found[name] = {day for day in days | touched if first <= day <= last}
     return found
 
 

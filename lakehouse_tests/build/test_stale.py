@@ -174,6 +174,13 @@ def test_a_day_that_was_published_empty_is_built_again_when_code_changes(chain: 
     assert stale_by_table(other, ["silver.typed"], (D[0], D[-1])) == {"silver.typed": {*D[:3], D[5]}}
 
 
+def test_days_that_have_only_landed_are_planned_in_every_table(chain: Lake) -> None:
+    """Without it, `--stale --dry-run` of a new lake names bronze alone, and `--stale --daemon` builds no more."""
+    land(chain, D[4], '{"n": 1}\n')
+    found = stale_by_table(chain, list(chain.tables), (D[0], D[5]))
+    assert found == {"bronze.raw": {D[4]}, "silver.typed": {D[4]}, "gold.weekly": set(D[4:6])}
+
+
 def test_only_the_days_asked_for_are_looked_at(chain: Lake) -> None:
     """A status of some days must not read the log for all others."""
     build_all(chain)
