@@ -116,6 +116,15 @@ def test_a_restore_by_time_or_version(cli: Cli, root: Path, moment: str) -> None
     assert newest.facts["lakehouse.by"]
 
 
+def test_a_restore_that_a_run_would_take_back_says_so(cli: Cli, root: Path, moment: str) -> None:
+    """Without it, the sensor `landed` built the days anew seconds later, and nobody knew that it would."""
+    assert moment
+    said = cli("restore", REVENUE, "--version", "2", "--from", str(MONDAY), "--to", str(MONDAY))
+    assert f"The inputs of {REVENUE} {MONDAY} have changed since that version" in said.err, said.err
+    assert "switch the sensor off" in said.err
+    assert countries(root) == ["France", "Spain"]
+
+
 @pytest.mark.usefixtures("moment")
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
@@ -169,11 +178,12 @@ def test_reading_the_past_and_going_back_to_it(copied: Path) -> None:
 
     said = run(copied, "restore", "silver.transactions", "--version", "0", "--json").json
     assert said["rows_gone"] == now["a"]
-    assert said["days"] == [str(FIRST), str(LAST)]
+    assert said["days"] == said["behind"] == [str(FIRST), str(LAST)]
     assert set(said["stale"]) == {"silver.orders", "gold.daily_revenue", "gold.user_features"}
     assert {str(FIRST), str(LAST)} <= set(said["stale"]["gold.daily_revenue"])
     again = run(copied, "restore", "silver.transactions", "--version", "1")
     assert "No table that depends on it is stale" in again.err or str(BAD) in again.err
+    assert "from the newest inputs again" not in again.err, "that version is what the inputs give"
     assert run(copied, "sql", count, "--json").json[0] == now
     plan = run(copied, "backfill", "--stale", "--select", "silver.transactions+", "--dry-run", "--json").json
     built = {each["table"]: each["build"] for each in plan["tables"]}

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from lakehouse.build.stale import stale_days
 from lakehouse.catalog import get_table, lake_without_engine
 from lakehouse.commands.command import Command, LookingCommand, examples
 from lakehouse.commands.console import AsJson, FromDay, ToDay, console, print_json, say, table
@@ -149,10 +150,13 @@ def restore(
     if not dry_run:
         done = restore_table(lake, plan, by=operator(), reason=reason)
     stale = {} if dry_run else stale_downstream(settings, contract.id)
+    behind = [] if dry_run else _behind(settings, done)
     if as_json:
-        print_json({**_restored(done), "dry_run": dry_run, "stale": stale})
+        print_json({**_restored(done), "dry_run": dry_run, "behind": behind, "stale": stale})
         return
     _say_restored(done, dry_run=dry_run)
+    if behind:
+        _say_behind(contract.id, behind)
     if not dry_run:
         say_stale(contract.id, stale)
 
@@ -214,6 +218,23 @@ def _say_restored(done: Restore, *, dry_run: bool) -> None:
             f"These rows were made by code {', '.join(other)}; today's is {done.table.code_version}, and a run over "
             "these days would build them again with it. Put the code back first, or leave the days out."
         )
+
+
+def _behind(settings: Settings, done: Restore) -> list[date]:
+    """The restored days that their inputs would give other rows, so that the next run builds them again.
+
+    Days of other code are told apart, and start no run by themselves.
+    """
+    days = [day for day in done.days if done.code_versions.get(day, "") in ("", done.table.code_version)]
+    return stale_days(lake_without_engine(settings), done.table, days)
+
+
+def _say_behind(name: str, days: Sequence[date]) -> None:
+    say(
+        f"The inputs of {name} {days_text(days)} have changed since that version: a run over these days builds them "
+        f"from the newest inputs again, and where `{program()} dev` is on, the sensor landed does so within seconds. "
+        "To keep what was restored, correct the inputs or switch the sensor off; if it was quicker, restore once more."
+    )
 
 
 def say_stale(name: str, stale: Mapping[str, Sequence[date]]) -> None:
