@@ -71,6 +71,8 @@ def test_a_replay_is_what_a_rebuild_gives_and_is_shown_by_dagster(copied: Path, 
     run(rebuilt, "backfill", "--stale", "--select", f"{TABLE}+ and not {TABLE}")  # windows that look back on them
     assert rows_of(copied) == rows_of(rebuilt)
     before = versions(copied)
+    rehearsed = run(copied, "quarantine", "replay", TABLE, "--dry-run")
+    assert "0 days of silver.transactions would be built again, then" in rehearsed.err, "no empty brackets"
     again = run(copied, "quarantine", "replay", TABLE)
     assert again.code == 0
     assert "Nothing to replay" in again.err

@@ -249,9 +249,10 @@ def _say_plan(plan: ReplayPlan, *, dry_run: bool) -> None:
     held = f"{counted(len(plan.chosen), 'row')} on {counted(days, 'day')}"
     if dry_run:
         _say_left_alone(plan)
+        named = f" ({days_text(plan.build)})" if plan.build else ""
         say(
-            f"Dry run: {held} chosen; {counted(len(plan.build), 'day')} of {plan.table.id} would be built again "
-            f"({days_text(plan.build)}), then the stale days downstream; nothing was written."
+            f"Dry run: {held} chosen; {counted(len(plan.build), 'day')} of {plan.table.id} would be built again"
+            f"{named}, then the stale days downstream; nothing was written."
         )
     elif plan.nothing_to_do and not plan.chosen:
         say(f"Nothing to replay: no such row is in the quarantine of {plan.table.id}.")
