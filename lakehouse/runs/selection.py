@@ -96,6 +96,20 @@ def in_order(first: date | None, last: date | None) -> None:
         raise UsageError(f"--from {first} is after --to {last}; swap them.")
 
 
+def in_the_lake(first: date | None, last: date | None, settings: Settings) -> None:
+    """Refuse a range without a day of the lake: of no day, nothing is wrong, and a page would say that all is well.
+
+    Raises:
+        UsageError: with the lake's days.
+    """
+    if first is None and last is None:
+        return
+    begin, end = settings.first_day, last_partition()
+    if (first and first > end) or (last and last < begin):
+        asked = " ".join(f"{name} {day}" for name, day in (("--from", first), ("--to", last)) if day)
+        raise UsageError(f"No day of the lake is in {asked}: its days are {begin} … {end}. Choose some of these.")
+
+
 def last_partition() -> date:
     """The newest day with a partition (`lakehouse.orchestration.partitions`), for who has not loaded Dagster yet."""
     from lakehouse.orchestration import partitions

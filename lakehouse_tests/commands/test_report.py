@@ -41,3 +41,12 @@ def test_a_file_that_cannot_be_written_is_named(cli: Cli, tmp_path: Path) -> Non
     assert said.code == 2
     assert "page.html cannot be written: No such file or directory" in said.err
     assert cli("report", "--from", "2011-03-04", "--to", "2011-03-01", "--out", "-").code == 2
+
+
+def test_a_range_without_a_day_of_the_lake_is_refused(cli: Cli, tmp_path: Path) -> None:
+    """Without it, the page of a mistyped year said `2009-03-01 to None`, and that every day is published."""
+    page = tmp_path / "page.html"
+    for days in (["--from", "2009-03-01", "--to", "2009-03-07"], ["--from", "2999-01-01"], ["--to", "2009-03-07"]):
+        refused = cli("report", *days, "--out", str(page))
+        assert (refused.code, page.exists()) == (2, False)
+        assert f"No day of the lake is in {' '.join(days)}: its days are 20" in refused.err

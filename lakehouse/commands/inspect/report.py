@@ -15,7 +15,7 @@ from lakehouse.commands.command import LookingCommand, examples
 from lakehouse.commands.console import FromDay, Selection, ToDay, say
 from lakehouse.errors import UsageError
 from lakehouse.orchestration.outcomes import outcomes
-from lakehouse.runs.selection import in_order, select_tables
+from lakehouse.runs.selection import in_order, in_the_lake, select_tables
 from lakehouse.settings import get_settings
 from lakehouse.texts import program
 
@@ -50,6 +50,7 @@ def report(
 
     settings = get_settings()
     in_order(first, last)
+    in_the_lake(first, last, settings)
     names = select_tables(selection)
     if out is None and not settings.root.is_dir():
         raise UsageError(f"There is no lakehouse in {settings.root}. Make one: {program()} demo; or say --out FILE.")
