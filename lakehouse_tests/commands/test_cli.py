@@ -313,3 +313,9 @@ def test_a_wrong_setting_is_a_usage_error(cli: Cli, monkeypatch: pytest.MonkeyPa
     said = cli("land", "events", "--days", "1", "--rows", "1", "--seed", "1")
     assert said.code == 2
     assert "LAKEHOUSE_PORT" in said.err
+
+
+def test_a_comparison_of_no_day_is_no_proof(cli: Cli) -> None:
+    """Without it, a mistyped year, or a wrong root, was told as `Everything adds up`."""
+    said = cli("reconcile", "--from", "2009-03-01", "--to", "2009-03-07")
+    assert (said.code, said.err.strip().splitlines()[-1][:21]) == (0, "Nothing was compared:")

@@ -117,6 +117,8 @@ def _outcome(links: Sequence[Link], first_day: date) -> str:
         return f"{days} not add up. Days that are only not built yet: {program()} backfill --stale"
     if unknown:
         return f"What can be compared adds up; {counted(unknown, 'day')} cannot, for want of kept figures."
+    if not any(link.days or link.together for link in links):
+        return "Nothing was compared: these tables have no rows and no files of such days."
     return "Everything adds up."
 
 
