@@ -117,11 +117,20 @@ def address_of(url: SecretStr, setting: str) -> Address:
     tls, ca_file = parts.scheme == TLS, options.get("ca", "")
     if "ca" in options and not tls:
         raise SettingsError(f"{setting}: ca is for encrypted connections; write {TLS}://… .")
-    ca = _certificates(ca_file, setting) if "ca" in options else ""
+    ca = certificates(ca_file, setting) if "ca" in options else ""
     return Address(hosts, unquote(user), unquote(password), mechanism, tls, ca_file, ca, setting)
 
 
-def _certificates(file: str, setting: str) -> str:
+def certificates(file: str, setting: str) -> str:
+    """Text of a PEM file with the certificates of those who sign for a server.
+
+    Args:
+        file: its path.
+        setting: whose address names it, for messages.
+
+    Raises:
+        SettingsError: it cannot be read, or holds no certificate.
+    """
     try:
         text = Path(file).expanduser().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

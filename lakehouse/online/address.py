@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from lakehouse.errors import OnlineDownError, OnlineError, OnlineRefusedError, SettingsError
+from lakehouse.kafka.address import certificates
 from lakehouse.online.server import server_of
 from lakehouse.settings import Settings
 
@@ -16,24 +17,39 @@ if TYPE_CHECKING:
 
 SETTING = "LAKEHOUSE_REDIS_URL"
 SECONDS = 5.0  # that Redis has for an answer
-_URL = re.compile(r"(rediss?)://([^\s/@]*@)?[^\s/@:]+(:\d+)?(/\d*)?|unix://\S+")
+_CA = "?ca="
+_URL = re.compile(r"(rediss?)://([^\s/@]*@)?[^\s/@:?]+(:\d+)?(/\d*)?(\?ca=[^\s&]+)?|unix://\S+")
+_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
 
 def redis_url(settings: Settings) -> str:
     """Address of the online store: that of the setting, or of the Redis that this lakehouse started.
 
     Raises:
-        SettingsError: the setting is no address; its value is not repeated, for it holds a password.
+        SettingsError: the setting is no address, or the file with certificates that it names cannot be read; its value
+            is not repeated, for it holds a password.
         OnlineDownError: neither is there.
     """
     if settings.redis_url is not None:
         url = settings.redis_url.get_secret_value()
         if not _URL.fullmatch(url):
             raise SettingsError(f"{SETTING}: is not an address such as redis://user:password@host:6379/0.")
-        return url
+        return _with_certificates(url)
     if (found := server_of(settings)) is not None:
         return found.url
     raise OnlineDownError(f"No Redis is on. Start one: lakehouse redis start; or set {SETTING}.")
+
+
+def _with_certificates(url: str) -> str:
+    """An address with the certificates in place of the name of their file: the workers that write need no file."""
+    address, named, file = url.partition(_CA)
+    if not named or address.startswith("unix:"):
+        return url
+    if not address.startswith("rediss:"):
+        raise SettingsError(f"{SETTING}: ca is for encrypted connections; write rediss://… .")
+    # Comments in such a file may hold any sign; what reads the certificates takes none but ASCII.
+    found = _CERTIFICATE.findall(certificates(unquote(file), SETTING))
+    return f"{address}?ssl_ca_data={quote(chr(10).join(found), safe='')}"
 
 
 def has_redis(settings: Settings) -> bool:
@@ -78,7 +94,10 @@ def failed(url: str, error: Exception) -> OnlineError:
     """
     from redis import exceptions
 
-    if "MISCONF" in str(error):
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        why = "its certificate is not signed by anybody known here, is not for this host, or is out of date. Name the "
+        why += f"file of who signs for it in {SETTING}: rediss://…?ca=/path/ca.pem"
+    elif "MISCONF" in str(error):
         why = "it cannot write its files. Make room on its disk (its log: `lakehouse redis status`)"
     elif isinstance(error, exceptions.OutOfMemoryError):
         why = "its memory (`maxmemory`) is full. Give it more"

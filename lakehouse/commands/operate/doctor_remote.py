@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pyspark
 
 from lakehouse.commands.command import silent_database
-from lakehouse.errors import LakehouseError, SourceDownError
+from lakehouse.errors import LakehouseError, OnlineDownError, SourceDownError
 from lakehouse.settings import Settings
 from lakehouse.spark.answering import SECONDS, SilentEngineError, addresses, answering
 from lakehouse.spark.cluster import cluster_of, state_of
@@ -219,7 +219,10 @@ def redis(settings: Settings) -> str:
         with opened(url) as store:
             store.instance()
     except LakehouseError as error:
-        raise ProblemError(str(error), f"Start it: lakehouse redis start; or correct {SETTING}.") from None
+        fix = f"Correct {SETTING}."  # one that refuses is on
+        if isinstance(error, OnlineDownError):
+            fix = f"Start it: lakehouse redis start; or correct {SETTING}."
+        raise ProblemError(str(error), fix) from None
     return f"{shown(url)} answers"
 
 
