@@ -32,6 +32,7 @@ from lakehouse.errors import SourceDownError, SourceError
 from lakehouse.transforms.columns import token_key, without_address
 
 FETCHED = 10_000  # rows at a time, so that a first batch of any size streams through
+PATIENCE = 20  # seconds until a connection is made: the driver itself would wait for ever for what answers nothing
 # Of the transaction that reads: it can change nothing, and the server's time zone decides nothing.
 _SESSION = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY; SET TIME ZONE 'UTC'"
 _DOWN = re.compile(
@@ -97,9 +98,10 @@ class Database:
         self._spark = spark
         self._extract = extract
         self._password = unquote(parts.password or "")
+        # In the URL: of an option of the reader, Spark Connect makes a name of small letters, which the driver ignores.
+        query = parts.query if "loginTimeout=" in parts.query else f"{parts.query}&loginTimeout={PATIENCE}".lstrip("&")
         self._options = {
-            "url": f"jdbc:postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}"
-            + (f"?{parts.query}" if parts.query else ""),
+            "url": f"jdbc:postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}?{query}",
             "user": unquote(parts.username or ""),
             "password": self._password,
             "driver": "org.postgresql.Driver",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -14,11 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
+from pyspark.sql import SparkSession
 
 from lakehouse.contracts import Extract
 from lakehouse.days import iso, micros_of
 from lakehouse.errors import ContractError, SettingsError, SourceDownError, SourceError
 from lakehouse.settings import Settings
+from lakehouse.sources import postgres
 from lakehouse.sources.postgres import Database, Reading, moment_sql, rows_sql, whole_xid
 from lakehouse_tests.commands.killing import until
 from lakehouse_tests.fixtures.making import model, table
@@ -228,6 +232,21 @@ def test_any_source_has_a_setting_of_its_own(tmp_path: Path, monkeypatch: pytest
     assert found.source_url("stock") is None
     assert found.source_url("report") is None
     assert "u:secret" not in repr(found)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("patience", "query"), [(1, ""), (3600, "?loginTimeout=1"), (1, "?ApplicationName=lake")])
+def test_a_server_that_never_answers_is_not_waited_for(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, patience: int, query: str
+) -> None:
+    """Without it, an intake would hang for ever where a firewall or another program takes the connection."""
+    monkeypatch.setattr(postgres, "PATIENCE", patience)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = SecretStr(f"postgresql://u:s3cret@127.0.0.1:{silent.getsockname()[1]}/d{query}")
+        began = time.monotonic()
+        with pytest.raises(SourceDownError, match="Connection attempt timed out"):
+            Database(spark, url, EXTRACT).moment()
+    assert time.monotonic() - began < 30
 
 
 @pytest.mark.parametrize(
