@@ -15,20 +15,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import SecretStr
 
 from lakehouse.errors import SettingsError
+from lakehouse.servers.certificates import certificates
 
 TLS, OPEN = "kafka+ssl", "kafka"
 # What a client says of lost connections goes to those who ask, by errors, and not to the terminal.
 _QUIET: Mapping[str, Any] = {"log_level": 0, "error_cb": lambda _: None}
 MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")  # the first one sends no password, and is the default
 _HOSTS = re.compile(r"[^\s/,:@]+:\d+(,[^\s/,:@]+:\d+)*")
-_CERTIFICATE = "-----BEGIN CERTIFICATE-----"
 _MODULES = {"PLAIN": "plain.PlainLoginModule"}
 _SCRAM = "scram.ScramLoginModule"
 
@@ -119,26 +118,6 @@ def address_of(url: SecretStr, setting: str) -> Address:
         raise SettingsError(f"{setting}: ca is for encrypted connections; write {TLS}://… .")
     ca = certificates(ca_file, setting) if "ca" in options else ""
     return Address(hosts, unquote(user), unquote(password), mechanism, tls, ca_file, ca, setting)
-
-
-def certificates(file: str, setting: str) -> str:
-    """Text of a PEM file with the certificates of those who sign for a server.
-
-    Args:
-        file: its path.
-        setting: whose address names it, for messages.
-
-    Raises:
-        SettingsError: it cannot be read, or holds no certificate.
-    """
-    try:
-        text = Path(file).expanduser().read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "no text"
-        raise SettingsError(f"{setting}: ca={file} cannot be read: {why}.") from None
-    if _CERTIFICATE not in text:
-        raise SettingsError(f"{setting}: ca={file} holds no certificate in PEM form ({_CERTIFICATE}).")
-    return text
 
 
 def _quoted(text: str) -> str:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
 
 from lakehouse.errors import OnlineDownError, OnlineError, OnlineRefusedError, SettingsError
-from lakehouse.kafka.address import certificates
 from lakehouse.online.server import server_of
+from lakehouse.servers.certificates import certificates
 from lakehouse.settings import Settings
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -243,10 +242,8 @@ def test_a_server_that_never_answers_is_not_waited_for(
     monkeypatch.setattr(postgres, "PATIENCE", patience)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = SecretStr(f"postgresql://u:s3cret@127.0.0.1:{silent.getsockname()[1]}/d{query}")
-        began = time.monotonic()
         with pytest.raises(SourceDownError, match="Connection attempt timed out"):
             Database(spark, url, EXTRACT).moment()
-    assert time.monotonic() - began < 30
 
 
 @pytest.mark.parametrize(
