@@ -41,6 +41,15 @@ _DOWN = re.compile(
     re.IGNORECASE,
 )
 
+_TABLES = "It is a view, whose rows tell no transaction: name the tables that it is made of in the contract."
+# What PostgreSQL says, and what to do about it where that is not said.
+_ADVICE = {
+    'column "xmin" does not exist': _TABLES,
+    "cannot lock relation": _TABLES,
+    "permission denied for table": "Let the role of the address read it: GRANT SELECT ON it.",
+    "permission denied for schema": "Let the role of the address in: GRANT USAGE ON the schema.",
+}
+
 
 @dataclass(frozen=True)
 class Moment:
@@ -149,8 +158,9 @@ class Database:
         said = next((line for line in lines if "PSQLException:" in line), [*lines, type(error).__name__][0])
         said = said.rpartition("PSQLException:")[2].strip().rstrip(".")
         kind = SourceDownError if _DOWN.search(said) else SourceError
+        advice = next((f"{advice} " for sign, advice in _ADVICE.items() if sign in said), "")
         return kind(
-            f"{self._extract.relation} of the database in {self._extract.setting} could not be read: {said}. "
+            f"{self._extract.relation} of the database in {self._extract.setting} could not be read: {said}. {advice}"
             "Nothing was taken, and the next intake begins where the last one ended."
         )
 

@@ -265,6 +265,21 @@ def test_errors_say_what_happened_and_no_password(said: str, kind: type[Exceptio
 
 
 @pytest.mark.parametrize(
+    ("said", "advice"),
+    [
+        ('ERROR: column "xmin" does not exist\n  Position: 8', "name the tables that it is made of in the contract. N"),
+        ('ERROR: cannot lock relation "orders"', "name the tables that it is made of in the contract. N"),
+        ("ERROR: permission denied for table orders", "GRANT SELECT ON it. N"),
+        ("ERROR: permission denied for schema shop", "GRANT USAGE ON the schema. N"),
+    ],
+)
+def test_errors_say_what_to_do(said: str, advice: str) -> None:
+    """Without it, who has named a view would read of a column that nobody has written."""
+    database = Database(None, SecretStr("postgresql://u:s3cret@h/d"), EXTRACT)  # type: ignore[arg-type]
+    assert advice in str(database.failed(RuntimeError(f"x\n: org.postgresql.util.PSQLException: {said}")))
+
+
+@pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"mode": "fast"}, "mode: expected exact or lag, got 'fast'"),
