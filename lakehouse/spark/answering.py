@@ -9,7 +9,8 @@ from lakehouse.errors import EngineError
 from lakehouse.settings import Settings
 from lakehouse.spark.config import is_here
 
-SECONDS = 5.0  # that each has for an answer
+SECONDS = 5.0  # that each has to take a connection
+READY = 30.0  # seconds that a server, which may be busy, then has for its first words
 _PORTS = {"sc": 15002, "spark": 7077}  # where an address names none
 
 
@@ -40,12 +41,22 @@ def answering(settings: Settings) -> str:
     for host, port in addresses(settings):
         try:
             with socket.create_connection((host, port), timeout=SECONDS):
-                return f"{host}:{port}"
+                pass
         except OSError as error:
             last = error
             failed.append(f"{host}:{port} does not answer ({error.strerror or error})")
+            continue
+        if not settings.uses_connect or _is_ready(settings.spark_url):
+            return f"{host}:{port}"
+        failed.append(f"{host}:{port} takes connections, but does not answer as a server of Spark Connect")
     if not failed:
         return ""
     start = "start a cluster (lakehouse engine cluster start)" if is_here(settings.spark_url) else "start it there"
     fix = f"Correct LAKEHOUSE_SPARK_URL, or {start}; a firewall may be between you and it."
     raise SilentEngineError("; ".join(failed), fix) from last
+
+
+def _is_ready(url: str) -> bool:
+    from lakehouse.spark.wire import is_ready  # late: a master is asked nothing
+
+    return is_ready(url, READY)

@@ -53,6 +53,23 @@ class Wire:
         self._stub.ReleaseSession(asked, timeout=seconds, metadata=self._metadata)
 
 
+def is_ready(url: str, seconds: float) -> bool:
+    """Whether a server of Spark Connect answers within some seconds; pyspark would wait for it for ever.
+
+    Args:
+        url: of the server, as `sc://host:port/;token=…`.
+        seconds: that it has.
+    """
+    channel = DefaultChannelBuilder(url).toChannel()
+    try:
+        grpc.channel_ready_future(channel).result(timeout=seconds)
+    except grpc.FutureTimeoutError:
+        return False
+    finally:
+        channel.close()
+    return True
+
+
 class _WhileThere(DefaultPolicy):
     """Tries again as Spark's own policy does, but not to reach a server that has ended."""
 

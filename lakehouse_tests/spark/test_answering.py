@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -25,6 +27,26 @@ def test_nobody_there_is_told_before_spark_is_started(tmp_path: Path, address: s
         start(Settings(root=tmp_path, spark_url=address.format(port=port)))
     assert "canary" not in str(told.value)
     assert is_transient(told.value), "it may be starting"
+
+
+@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+def test_a_server_that_is_none_of_spark_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
+    """Without it, every command waited without a word for what takes connections and never answers."""
+    monkeypatch.setattr("lakehouse.spark.answering.READY", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent, ExitStack() as taken:
+        port = silent.getsockname()[1]
+
+        def talk() -> None:
+            with suppress(OSError):  # it was closed
+                while True:
+                    taken.enter_context(silent.accept()[0]).sendall(said)
+
+        Thread(target=talk, daemon=True).start()
+        with pytest.raises(
+            EngineError, match=rf":{port} takes connections, but does not answer as a server of"
+        ) as told:
+            start(Settings(root=tmp_path, spark_url=f"sc://127.0.0.1:{port}/;token=canary"))
+    assert "canary" not in str(told.value)
 
 
 def test_one_of_several_masters_is_enough(tmp_path: Path) -> None:
