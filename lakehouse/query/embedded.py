@@ -201,8 +201,8 @@ def _batches(
                     return
                 batch = batch.slice(0, wanted)
                 columns = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
-                made_of = pa.RecordBatch.from_arrays(columns, schema=schema)
-            yield made_of
+                typed = pa.RecordBatch.from_arrays(columns, schema=schema)
+            yield typed
             wanted = None if wanted is None else wanted - batch.num_rows
 
 

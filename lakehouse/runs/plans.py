@@ -147,8 +147,7 @@ def stale_by_table(
             for day in found.get(each.table, ())
             for reader in output_days(each, day)
         }
-        touched &= known_days(lake, contract) | coming
-        found[name] = {day for day in days | touched if first <= day <= last}
+        found[name] = {day for day in days | coming | (touched & known_days(lake, contract)) if first <= day <= last}
     return found
 
 

@@ -83,9 +83,11 @@ def probe_of(table: Table, files: Iterable[LandingFile]) -> list[Probe]:
 def _added_fields(table: Table, landing: Landing) -> set[str]:
     """The fields that came later: by the columns of their names, else by those that alone are computed from them."""
     later = set(added_later(table, read_lock().get(table.id, ())) or ())
+    if not later:
+        return later
     used = {field for _, field in (table.derived.rows if table.derived else ())} | set(table.columns)
     made: dict[str, set[str]] = {}
-    for column, fields in sources(table, {}).items() if later else ():
+    for column, fields in sources(table, {}).items():
         for _, field in fields:
             made.setdefault(field, set()).add(column)
     renamed = {name for name in landing.columns if name not in used and made.get(name) and made[name] <= later}

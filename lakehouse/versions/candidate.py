@@ -31,7 +31,7 @@ from lakehouse.read.content import content_names
 from lakehouse.read.lake import Lake
 from lakehouse.read.targets import targets
 from lakehouse.records.history import project_history
-from lakehouse.versions.overtaken import overtaken_days
+from lakehouse.versions.overtaken import days_alone, overtaken_days
 from lakehouse.versions.restore import Exchange, commit_exchange, named_again, of_days
 
 _NAMED = 5  # days named in one message
@@ -222,7 +222,7 @@ def swap(lake: Lake, table: Table, *, by: str, reason: str = "", force: bool = F
     target, side_target = targets(lake, table)
     live = lake.snapshot(table.id)
     # Days that only the live table has stay: then the swap is of days, and the columns must suit both.
-    kept = sorted(set(live.by_day(table.day_column)) - set(candidate.beside))
+    kept = days_alone(live, candidate)
     _refuse(table, live, candidate, kept, force=force)
     days = candidate.days if kept else None
     if kept:

@@ -1,4 +1,4 @@
-"""Days of a live table that changed after a candidate's were built: a swap would lose what was published."""
+"""How days of a live table stand to its candidate: changed since its own were built, or not in it at all."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ from lakehouse.delta.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from lakehouse.versions.candidate import Candidate
+
+
+def days_alone(live: Snapshot, candidate: Candidate) -> list[date]:
+    """The days that the live table alone has, in order."""
+    return sorted(set(live.by_day(candidate.table.day_column)) - set(candidate.beside))
 
 
 def overtaken_days(live: Snapshot, candidate: Candidate) -> list[date]:

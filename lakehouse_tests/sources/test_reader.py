@@ -191,11 +191,8 @@ def test_each_row_says_where_it_is_from(kind: str, request: pytest.FixtureReques
         file = read.probes[name].file
         for row in rows:
             assert row["_source_file"].endswith(f"/{file.path.name}")
-            assert (row["_arrival_date"], row["_ingested_run"], row["_code_version"]) == (
-                file.arrival_date,
-                "run-1",
-                "code-1",
-            )
+            found = (row["_arrival_date"], row["_ingested_run"], row["_code_version"])
+            assert found == (file.arrival_date, "run-1", "code-1")
     assert {row["_source_file"].split("/", 1)[0] for rows in read.rows.values() for row in rows} == {"landing"}
 
 
@@ -212,7 +209,8 @@ def test_unreadable_files_are_named_with_the_reason(csvs: Read, jsons: Read) -> 
     assert "its first line has too long a field" in reasons["long_field"]
     assert "the file is empty" in reasons["empty"]
     assert reasons["utf_16"].endswith("is UTF-16 text; land it as utf-8")
-    assert "lacks the column(s) b; its header holds a and 1 unknown name(s); if" in reasons["missing_column"]
+    told = "lacks the column(s) b; its header holds a and 1 unknown name(s); if its files may lack that, write "
+    assert reasons["missing_column"].endswith(f"{told}optional=('b',) in its Landing")
     assert "separated by semicolons; " in reasons["other_separator"]
     assert "names a column twice in its header: a" in reasons["twice"]
     assert all(csvs.probes[name].file.path.name in reason for name, reason in reasons.items())

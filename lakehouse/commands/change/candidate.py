@@ -37,7 +37,7 @@ from lakehouse.versions.candidate import Candidate, build_candidate, drop_candid
 from lakehouse.versions.candidate import swap as swap_tables
 from lakehouse.versions.compare import Comparison
 from lakehouse.versions.compare import compare as compare_tables
-from lakehouse.versions.overtaken import overtaken_days
+from lakehouse.versions.overtaken import days_alone, overtaken_days
 
 
 def add_to(app: typer.Typer) -> None:
@@ -133,8 +133,7 @@ def compare(
         print_json({**_compared(found), "overtaken": overtaken})
     else:
         _say_compared(contract, found)
-        alone = sorted(set(lake.snapshot(contract.id).by_day(contract.day_column)) - set(candidate.beside))
-        _say_next(contract, found, overtaken, alone)
+        _say_next(contract, found, overtaken, days_alone(lake.snapshot(contract.id), candidate))
     raise typer.Exit(0 if found.same else CHECKS_FAILED)
 
 

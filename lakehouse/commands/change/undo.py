@@ -226,6 +226,7 @@ def _behind(settings: Settings, done: Restore) -> list[date]:
     Days of other code are told apart, and start no run by themselves.
     """
     days = [day for day in done.days if done.code_versions.get(day, "") in ("", done.table.code_version)]
+    # Not in the lake that planned the restore, which sees each table as it was before.
     return stale_days(lake_without_engine(settings), done.table, days)
 
 

@@ -90,8 +90,8 @@ def snippet(tool: Tool, name: str, path: Path, has_routes: bool) -> str:
         case Tool.POLARS:
             if not has_routes:
                 return f'import polars as pl\n\n{short} = pl.scan_delta("{path}")\nprint({short}.head().collect())'
-            # scan_delta takes `route=valid` in a path for a partition column, and fails. By way of pyarrow
-            # one program in twenty is aborted at its end.
+            # scan_delta takes `route=valid` in a path for a partition column, and fails. By way of a dataset of
+            # pyarrow's, one program in twenty is aborted at its end.
             asked = f"SELECT * FROM {short}"  # noqa: S608  # a table of the lake
             found = f'QueryBuilder().register("{short}", DeltaTable("{path}")).execute("{asked}")'
             return (

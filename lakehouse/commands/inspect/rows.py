@@ -44,9 +44,9 @@ def write_rows(rows: pa.Table, form: Format) -> None:
         case Format.TABLE:
             names = schema.names
             right = [n for n, t in zip(names, schema.types, strict=True) if _is_number(t)]
-            console().print(
-                table(names, ([_shown(row[n]) for n in names] for row in _dicts(schema, batches)), right=right)
-            )
+            columns = ([map(_shown, cells.cells(each)) for each in part.columns] for part in _small(schema, batches))
+            shown = (row for part in columns for row in zip(*part, strict=True))
+            console().print(table(names, shown, right=right))
         case Format.JSON:
             _write_json(schema, batches, sys.stdout)
         case Format.CSV:
@@ -179,14 +179,22 @@ def _write_parquet(schema: pa.Schema, rows: Iterable[pa.RecordBatch], out: Any) 
     import pyarrow.parquet as pq
 
     with pq.ParquetWriter(out, schema) as writer:
-        group = schema.empty_table()
-        for batch in rows:
-            group = pa.Table.from_batches([*group.to_batches(), batch], schema)
-            if group.num_rows >= _GROUP or group.nbytes >= _GROUP_BYTES:
-                writer.write_table(group)
-                group = schema.empty_table()
-        if group.num_rows:
-            writer.write_table(group)
+        for group in _groups(rows):
+            writer.write_table(pa.Table.from_batches(group, schema))
+
+
+def _groups(rows: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """What becomes a row group each: of many small files, batches are of a few rows."""
+    group: list[pa.RecordBatch] = []
+    number = size = 0
+    for batch in rows:
+        group.append(batch)
+        number, size = number + batch.num_rows, size + batch.nbytes
+        if number >= _GROUP or size >= _GROUP_BYTES:
+            yield group
+            group, number, size = [], 0, 0
+    if number:
+        yield group
 
 
 def _column(
@@ -217,11 +225,6 @@ def _small(schema: pa.Schema, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
     plain = [pa.field(each.name, pa.timestamp("us")) if types.is_timestamp(each.type) else each for each in schema]
     for batch in rows:
         yield from pa.Table.from_batches([batch]).cast(pa.schema(plain)).to_batches(max_chunksize=_BATCH)
-
-
-def _dicts(schema: pa.Schema, rows: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
-    for batch in _small(schema, rows):
-        yield from cells.rows(batch)
 
 
 def _finite(value: Any) -> Any:
