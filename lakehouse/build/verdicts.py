@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
+from lakehouse.build.open_days import newest_partition
 from lakehouse.build.plan import make_plan
 from lakehouse.checks.audit import check_names
 from lakehouse.checks.producers import judge_clocks, producer_days
@@ -78,6 +79,21 @@ def verdicts(
                     name, each.day, bool(told["blocking"]), str(told["found"]), each.version, each.run_id, each.at
                 )
     return [found[where] for where in sorted(found)]
+
+
+def refused_days(lake: Lake, table: Table, found: Collection[Verdict] | None = None) -> set[date]:
+    """The lake's days that were not published for what their newest build found, and still wait for another.
+
+    Dagster's runs say so, too, as long as nobody deletes them.
+
+    Args:
+        lake: where the tables are.
+        table: whose days.
+        found: its `verdicts`, where they are known.
+    """
+    found = verdicts(lake, table) if found is None else found
+    first, last = lake.settings.first_day, newest_partition(lake.settings, lake.tables, datetime.now(UTC))
+    return {each.day for each in found if each.blocking and each.day and first <= each.day <= last}
 
 
 def _over(lake: Lake, table: Table, refused: Mapping[date, DayRecord]) -> set[date]:

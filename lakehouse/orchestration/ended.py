@@ -83,7 +83,12 @@ def _end_of(instance: DagsterInstance, run_id: str) -> End | None:
 
 
 def unfinished_days(
-    instance: DagsterInstance, tables: Sequence[str], *, first: date | None = None, last: date | None = None
+    instance: DagsterInstance,
+    tables: Sequence[str],
+    *,
+    first: date | None = None,
+    last: date | None = None,
+    refused: Mapping[str, Collection[date]] | None = None,
 ) -> dict[str, set[date]]:
     """By table, the days whose newest run was to materialize them, did not, and is over.
 
@@ -95,10 +100,13 @@ def unfinished_days(
         tables: by `layer.name`.
         first: first day looked at; None: the first there is.
         last: last day looked at, inclusive; None: the last there is.
+        refused: by table, the days of which its own log says so; somebody may have deleted their runs.
     """
+    refused = refused or {}
     found = {
         table: {day for day, end in days.items() if end is not None and is_between(day, first, last)}
-        for table, days in ends(instance, tables).items()
+        for table, known in ends(instance, tables).items()
+        if (days := {**dict.fromkeys(refused.get(table, ()), End.BY_ITSELF), **known})
     }
     return {table: days for table, days in found.items() if days}
 

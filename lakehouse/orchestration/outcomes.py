@@ -60,11 +60,13 @@ class Outcomes:
         unfinished: days whose newest run was to build them, did not, and is over.
         by_somebody: those of them whose run somebody ended.
         materialized_at: when a run last said of a day that it is built; None: never.
+        underway: days whose newest run is to build them, and is not over.
     """
 
     unfinished: frozenset[date] = frozenset()
     by_somebody: frozenset[date] = frozenset()
     materialized_at: datetime | None = None
+    underway: frozenset[date] = frozenset()
 
 
 def outcomes(settings: Settings, tables: Sequence[str], *, settled_ns: int = SETTLED_NS) -> dict[str, Outcomes]:
@@ -110,8 +112,9 @@ def asked(instance: DagsterInstance, tables: Sequence[str]) -> tuple[dict[str, O
             frozenset(day for day, end in days.items() if end is not None),
             frozenset(day for day, end in days.items() if end is End.BY_SOMEBODY),
             datetime.fromtimestamp(event.timestamp, UTC) if event else None,
+            frozenset(day for day, end in days.items() if end is None),
         )
-    return found, not any(end is None for days in tried.values() for end in days.values())
+    return found, not any(each.underway for each in found.values())
 
 
 def _all_built(settings: Settings, tables: Sequence[str]) -> dict[str, Outcomes] | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lakehouse.build.open_days import newest_partition, still_open
 from lakehouse.build.stale import all_waiting_days, known_days, published_days, stale_days
-from lakehouse.build.verdicts import by_check, sentence, table_verdicts, verdicts
+from lakehouse.build.verdicts import by_check, refused_days, sentence, table_verdicts, verdicts
 from lakehouse.catalog import lake_without_engine
 from lakehouse.contracts import Table
 from lakehouse.days import days_between
@@ -131,25 +131,28 @@ def table_states(settings: Settings, names: Sequence[str], now: datetime | None 
     lake, moment = lake_without_engine(settings), now or datetime.now(UTC)
     of_runs = outcomes(settings, names)
     days = days_by_table(lake, of_runs)
-    return [_state(lake, lake.table(name), days[name], of_runs[name].materialized_at, moment) for name in names]
+    return [_state(lake, lake.table(name), days[name], of_runs[name], moment) for name in names]
 
 
-def _state(lake: Lake, contract: Table, days: Days, materialized_at: datetime | None, now: datetime) -> Status:
+def _state(lake: Lake, contract: Table, days: Days, of_runs: Outcomes, now: datetime) -> Status:
     snapshot = lake.snapshot(contract.id)
     aside = depth_now(lake.settings.root, contract, now) if contract.rules else depth_of((), now)
-    failing = by_check([*verdicts(lake, contract), *table_verdicts(lake, contract, depth=aside)])
+    judged = verdicts(lake, contract)
+    failing = by_check([*judged, *table_verdicts(lake, contract, depth=aside)])
+    # Somebody may have deleted the runs that say so, too.
+    failed = days.failed | (refused_days(lake, contract, judged) - days.ended - of_runs.underway)
     rows = snapshot.rows_by_day(contract.day_column)
     # Where a log tells its transactions one by one only, days between those with rows are asked for.
     found = published_days(lake, contract, _between(rows))
     first, last = lake.settings.first_day, newest_partition(lake.settings, lake.tables, now)
     # A day to come is published empty where its rows are in quarantine because of their day.
     published = sorted(day for day in found if day <= last or rows.get(day))
-    unbuilt = {day for day in days.known if first <= day <= last}.difference(published, days.failed, days.ended)
+    unbuilt = {day for day in days.known if first <= day <= last}.difference(published, failed, days.ended)
     stale = days.all_stale(lake, contract, {*days.ended, *published})
     waiting = [day for day in published if day in days.waits]
     older = older_code(lake.settings.root, contract.id, contract.code_version, published)
     published_at = _published_at(snapshot)
-    checked_at = materialized_at or published_at
+    checked_at = of_runs.materialized_at or published_at
     return Status(
         table=contract.id,
         days=len(published),
@@ -163,7 +166,7 @@ def _state(lake: Lake, contract: Table, days: Days, materialized_at: datetime | 
         fresh=checked_at is not None and now - checked_at <= contract.freshness.age,
         failing_checks={name: sentence(found) for name, found in failing.items()},
         warnings=[name for name, found in failing.items() if not any(each.blocking for each in found)],
-        failed_days=sorted(days.failed),
+        failed_days=sorted(failed),
         ended_days=sorted(stale & days.ended),  # a day that is up to date waits for nothing
         open_days=sorted(still_open(lake, contract, published, now)),
         unbuilt_days=sorted(unbuilt),

@@ -20,6 +20,7 @@ from lakehouse.build.result import BuildResult
 from lakehouse.build.verdicts import INPUTS_FRESH, JUDGED_AFTER
 from lakehouse.catalog import tables
 from lakehouse.checks.audit import check_names
+from lakehouse.commands.build.backfill import _unfinished
 from lakehouse.commands.operate.alerts import _failing
 from lakehouse.contracts import Table
 from lakehouse.delta.transactions import day_transaction
@@ -29,7 +30,7 @@ from lakehouse.orchestration.alerts.store import opened_store
 from lakehouse.orchestration.checks import FAILING
 from lakehouse.orchestration.metadata import asset_key
 from lakehouse.read.lake import PinnedLake
-from lakehouse.report.states import table_states
+from lakehouse.report.states import Status, table_states
 from lakehouse.runs.executing import Asked, create_run, execute
 from lakehouse.settings import Settings
 from lakehouse.versions.restore import plan_restore, restore
@@ -170,10 +171,10 @@ class Shop:
         assert record.evaluation.passed == (not days)
         return {date.fromisoformat(str(each.data["day"])) for each in days}
 
-    def in_status(self) -> dict[str, str]:
-        """By failing check, the sentence of `lakehouse status`."""
+    def in_status(self) -> Status:
+        """What `lakehouse status` says."""
         (state,) = table_states(self.settings, [self.table])
-        return state.failing_checks
+        return state
 
     def in_alerts(self) -> Failing:
         """What `lakehouse alerts list --failing` shows."""
@@ -207,17 +208,17 @@ class Shop:
         assert self.in_ready() == true
         assert self.in_alerts() == true
         told = self.in_status()
-        assert set(told) == {check for check, _ in true}
-        for check, text in told.items():
+        assert {str(day) for day in told.failed_days} >= {day for check, day in true if check == CHECK_OF[BAD]}
+        assert set(told.failing_checks) == {check for check, _ in true}
+        for check, text in told.failing_checks.items():
             days = sorted(day for name, day in true if name == check)
             assert all(day in text for day in days[:3]), text
         if looked:
             assert self.in_dagster() == true
             assert self.remembered() == true
-            (state,) = table_states(self.settings, [self.table])
             waiting = self.waiting_in_dagster()
-            assert waiting >= set(state.waiting_days)
-            assert waiting - set(state.waiting_days) <= set(state.failed_days), "never published, and missed"
+            assert waiting >= set(told.waiting_days)
+            assert waiting - set(told.waiting_days) <= set(told.failed_days), "never published, and missed"
 
 
 @pytest.fixture
@@ -262,6 +263,21 @@ def test_a_refused_day_takes_no_warning_back(shop: Shop) -> None:
     shop.look()
     shop.all_agree(looked=True)
     assert [m["kind"] for m in shop.messages if m["kind"] == RECOVERED] == []
+
+
+def test_a_day_whose_failed_run_was_deleted_is_still_left_over(shop: Shop) -> None:
+    """Without it, who tidies the list of runs would take a refused day from `status` and `backfill --failed-only`."""
+    shop.land(DAYS[0], BAD)
+    shop.land(DAYS[1], GOOD)
+    shop.instance.delete_run(shop.run(DAYS[0], DAYS[1]).run_id)
+    assert shop.in_status().failed_days == [DAYS[0]]
+    assert _unfinished(shop.settings, [TABLE], None, None, look=False) == {TABLE: {DAYS[0]}}
+    assert _unfinished(shop.settings, [TABLE], DAYS[1], None, look=True) == {}
+    shop.all_agree(looked=False)
+    shop.land(DAYS[0], GOOD)
+    shop.run(DAYS[0], DAYS[0])
+    assert shop.in_status().failed_days == []
+    assert _unfinished(shop.settings, [TABLE], None, None, look=False) == {}
 
 
 def test_a_restore_and_a_withdrawn_file_are_seen_without_a_run(shop: Shop) -> None:

@@ -11,6 +11,7 @@ from lakehouse.commands.inspect.status import _remarks
 from lakehouse.delta.commit import ensure_table, replace_days
 from lakehouse.delta.target import Commit
 from lakehouse.delta.transactions import day_transaction
+from lakehouse.orchestration.outcomes import Outcomes
 from lakehouse.read.lake import PinnedLake
 from lakehouse.read.targets import targets
 from lakehouse.report import collect, states
@@ -31,7 +32,7 @@ def test_the_days_of_batches_are_those_with_rows(lake: LakeFactory) -> None:
     replace_days(target, ensure_table(target), files, [DAY], Commit())
     looked_at = PinnedLake(shop.settings, shop.tables)
     days = states.days_by_table(looked_at, {})[taken.id]
-    found = states._state(looked_at, taken, days, None, datetime(2026, 3, 9, tzinfo=UTC))
+    found = states._state(looked_at, taken, days, Outcomes(), datetime(2026, 3, 9, tzinfo=UTC))
     assert (found.days, found.rows, found.unbuilt_days) == (1, 1, [])
 
 
@@ -46,14 +47,14 @@ def test_what_is_open_and_what_is_empty_is_told(lake: LakeFactory, monkeypatch: 
     replace_days(target, ensure_table(target), files, [DAY], Commit({day_transaction(DAY): 1}))
     looked_at, found = PinnedLake(shop.settings, shop.tables), list[states.Status]()
     for now in (datetime(2026, 3, 1, 12, tzinfo=UTC), datetime(2026, 3, 2, 1, tzinfo=UTC)):
-        found.append(states._state(looked_at, gold, states.days_by_table(looked_at, {})[gold.id], None, now))
+        found.append(states._state(looked_at, gold, states.days_by_table(looked_at, {})[gold.id], Outcomes(), now))
     assert [(each.first_day, each.last_day, each.days) for each in found] == [(empty, DAY, 2)] * 2
     assert [each.open_days for each in found] == [[DAY], []]
     tomorrow = DAY + timedelta(days=1)
     replace_days(target, ensure_table(target), [], [tomorrow], Commit({day_transaction(tomorrow): 1}))
     looked_at = PinnedLake(shop.settings, shop.tables)
     days = states.days_by_table(looked_at, {})[gold.id]
-    ahead = states._state(looked_at, gold, days, None, datetime(2026, 3, 1, 12, tzinfo=UTC))
+    ahead = states._state(looked_at, gold, days, Outcomes(), datetime(2026, 3, 1, 12, tzinfo=UTC))
     assert (ahead.last_day, ahead.days, ahead.open_days) == (DAY, 2, [DAY]), "all rows of tomorrow are in quarantine"
     remarks = [f"{DAY} is open: rows may still come" in _remarks(each) for each in found]
     assert remarks == [True, False]

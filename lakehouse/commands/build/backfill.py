@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from lakehouse.build.lookback import Rewritten, versions, would_write, written_since
+from lakehouse.build.verdicts import refused_days
 from lakehouse.catalog import lake_without_engine, tables
 from lakehouse.commands.build.backfills import Daemon, NoWait
 from lakehouse.commands.build.daemon_backfill import launch
@@ -305,9 +306,11 @@ def _unfinished(
     # Nothing was ever run here, and to look would make Dagster's folder.
     if not (settings.dagster_home / "dagster.yaml").exists():
         return {}
+    lake = lake_without_engine(settings)
+    refused = {name: refused_days(lake, lake.table(name)) for name in names}
     with (instance_to_read if look else opened_instance)(settings) as instance:
         close_abandoned(instance, say)
-        return unfinished_days(instance, names, first=first, last=last)
+        return unfinished_days(instance, names, first=first, last=last, refused=refused)
 
 
 def _plan_json(plans: Sequence[DayPlan], pieces: Sequence[Piece], would: Rewritten | None) -> dict[str, Any]:
