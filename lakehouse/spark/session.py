@@ -136,7 +136,7 @@ def _without_token(error: Exception, settings: Settings) -> str:
     secret = settings.spark_url.partition(";")[2]
     for part in filter(None, (secret, *(each.partition("=")[2] for each in secret.split(";")))):
         said = said.replace(part, "…")
-    return said
+    return said.rstrip(".")
 
 
 def literal_path(path: Path) -> str:

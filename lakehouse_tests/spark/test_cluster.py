@@ -303,7 +303,7 @@ def test_doctor_says_what_executors_lack(tmp_path: Path) -> None:
         "[DATA_SOURCE_NOT_FOUND] Failed to find data source: delta": "python -m lakehouse.spark.jars",
         "java.io.InvalidClassException: local class incompatible": "one Spark",
         "<_InactiveRpcError: UNAUTHENTICATED>": "token=",
-        "java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.": "secret",
+        "java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.": "no master of this Spark",
     }.items():
         assert todo in fix_of(said, settings)
     assert fix_of("something else", settings) == ""

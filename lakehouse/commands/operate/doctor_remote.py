@@ -26,6 +26,10 @@ POSTGRES_PORT = 5432
 _SSL_REQUEST = struct.pack("!ii", 8, 80877103)  # what a client of PostgreSQL may ask first: `S` or `N` is the answer
 PAGE_PORT = 8080  # of a master's page, where nobody has moved it
 
+_WHERE_TOLD = (
+    "the secret is another, or missing. It is spark.authenticate.secret in $SPARK_CONF_DIR/spark-defaults.conf, or "
+    "token=… in an sc:// address."
+)
 # What executors say, and what to do; of several that fit, the first.
 _FIXES = {
     r"ModuleNotFoundError|PYTHON_VERSION_MISMATCH|Cannot run program": (
@@ -45,9 +49,10 @@ _FIXES = {
     r"UnsupportedClassVersion|InvalidClassException|class incompatible|would give other rows": (
         "All processes need one Spark, {spark}, and one Java."
     ),
-    r"UNAUTHENTICATED|[Aa]uthenticat|Sasl|All masters are unresponsive|stopped SparkContext": (
-        "The master, or the server, does not take you: the secret is another, or missing. It is "
-        "spark.authenticate.secret in $SPARK_CONF_DIR/spark-defaults.conf, or token=… in an sc:// address."
+    r"UNAUTHENTICATED|[Aa]uthenticat|Sasl": f"The master, or the server, does not take you: {_WHERE_TOLD}",
+    r"All masters are unresponsive|stopped SparkContext": (
+        "What listens there is no master of this Spark, is stopped, or does not take you. See which process has the "
+        f"port, and the master's log. If it does not take you, {_WHERE_TOLD}"
     ),
 }
 
