@@ -129,7 +129,7 @@ class Chosen(Config):
 
     table: str = Field(description="Table whose quarantine it is about, such as silver.transactions")
     who: str = Field(description="Who decides; kept in the ledger for ever")
-    days: list[str] = Field(default_factory=list, description="Only rows of these days, YYYY-MM-DD; none: all days")
+    days: list[str] = Field([], description="Only rows of these days, YYYY-MM-DD; none: all days")
     rule: str = Field("", description="Only rows that broke this rule; empty: all")
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dagster import AssetKey, DagsterInstance
+from dagster import AssetKey, DagsterInstance, OpDefinition
 from dagster._core.errors import DagsterExecutionInterruptedError
 
 from lakehouse.build.result import DayResult
@@ -193,6 +193,15 @@ def test_a_form_that_is_wrong_says_what(aside: Table, instance: DagsterInstance,
     (failed,) = [event for event in done.all_events if event.is_step_failure]
     assert text in str(failed.step_failure_data)
     assert not instance.fetch_observations(KEY, limit=1).records
+
+
+@pytest.mark.parametrize("op", [module.discard_rows, module.replay_rows])
+def test_a_form_shows_each_field_that_may_be_left_out(op: OpDefinition) -> None:
+    """Without it, Dagster's launchpad leaves `days` out of the form that it fills in, and nobody finds it."""
+    form: Any = op.config_schema.config_type
+    fields = form.fields
+    assert "days" in fields
+    assert [name for name, field in fields.items() if not (field.is_required or field.default_provided)] == []
 
 
 def test_a_replay_is_the_command(aside: Table, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
