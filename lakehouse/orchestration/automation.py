@@ -51,6 +51,7 @@ from lakehouse.orchestration.lake_state import state_of
 from lakehouse.orchestration.metadata import asset_key
 from lakehouse.orchestration.pieces import Piece, bridged, pieces_of
 from lakehouse.orchestration.run_tags import DAYS_TAG, WHY_TAG, span_text
+from lakehouse.privacy.alone import erasure_is_on
 from lakehouse.read.lake import Lake, PinnedLake
 from lakehouse.records.history import latest_records
 from lakehouse.settings import Settings, get_settings
@@ -62,6 +63,7 @@ MOST_SPANS = 5  # of days, named in one sentence
 SETTLES_IN = 10.0  # seconds after which a landed file is taken to be whole
 WAITS_FOR_FILES = 60.0  # most seconds that a day whose files come all day long waits for a moment without a new one
 AUTOMATIC = "lakehouse/automatic"
+_ERASES = "A `lakehouse forget` is on, which builds what it changes. All else that is due waits for its end."
 # What crashed is started again by Dagster; what failed for its data is not, until the data changes.
 TAGS = {AUTOMATIC: "true", **STARTED_AGAIN}
 
@@ -116,6 +118,10 @@ def automation_sensor(job: UnresolvedAssetJobDefinition) -> SensorDefinition:
         now = time.time()
         settings, moment = get_settings(), datetime.fromtimestamp(now, UTC)
         close_abandoned_runs(context.instance)
+        if erasure_is_on(settings.root):
+            # It builds table by table, all that it touches. What is begun between two of its runs is built twice, and
+            # where it still is on when old files are to go, the erasure ends with an error.
+            return SensorResult([], cursor=context.cursor, skip_reason=_ERASES)
         assert context.repository_def is not None
         # Of the checks, the job has those of days only.
         graph = context.repository_def.get_job(job.name).asset_layer.asset_graph

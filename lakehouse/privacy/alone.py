@@ -14,6 +14,8 @@ from filelock import FileLock, Timeout
 from lakehouse import store
 from lakehouse.errors import LakehouseError
 
+_LOOK_SECONDS = 1.0  # most that an erasure waits for somebody who only looks whether one is on
+
 
 class BusyError(LakehouseError):
     """Something else is at work on the lakehouse."""
@@ -29,7 +31,7 @@ def alone(root: Path) -> Iterator[None]:
     Raises:
         BusyError: one is on.
     """
-    with _erasing(root):
+    with _erasing(root, _LOOK_SECONDS):
         for each in store.listed(_streams(root)) if store.is_folder(_streams(root)) else ():
             with (
                 suppress(FileNotFoundError),
@@ -62,6 +64,21 @@ def no_erasure(root: Path, run_id: str) -> Iterator[None]:
             store.delete(own)
 
 
+def erasure_is_on(root: Path) -> bool:
+    """Whether an erasure is on: who can begin later waits for its end, and does not keep it from it.
+
+    Args:
+        root: of the lakehouse.
+    """
+    if not store.exists(root / "privacy" / "lock"):
+        return False  # there never was one: a look leaves nothing behind
+    try:
+        with _erasing(root):
+            return False
+    except BusyError:
+        return True
+
+
 def _who(run_id: str) -> str:
     return "A build of a candidate" if run_id.startswith("candidate") else "A stream"
 
@@ -71,18 +88,18 @@ def _streams(root: Path) -> Path:
 
 
 @contextmanager
-def _erasing(root: Path) -> Iterator[None]:
+def _erasing(root: Path, patience: float = 0.0) -> Iterator[None]:
     store.make_folder(root / "privacy")
-    with _held(root / "privacy" / "lock", "A `lakehouse forget` is on; wait for its end."):
+    with _held(root / "privacy" / "lock", "A `lakehouse forget` is on; wait for its end.", patience):
         yield
 
 
 @contextmanager
-def _held(path: Path, refusal: str) -> Iterator[None]:
+def _held(path: Path, refusal: str, patience: float = 0.0) -> Iterator[None]:
     """A lock until the end of the block; it ends with its process, however that ends."""
     lock = FileLock(path)
     try:
-        lock.acquire(timeout=0)
+        lock.acquire(timeout=patience)
     except Timeout:
         raise BusyError(refusal) from None
     try:

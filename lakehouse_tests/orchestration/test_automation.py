@@ -29,6 +29,7 @@ from lakehouse.orchestration.due_reasons import what_happened
 from lakehouse.orchestration.instance import checks_of
 from lakehouse.orchestration.metadata import asset_key
 from lakehouse.orchestration.pieces import Piece
+from lakehouse.privacy.alone import alone
 from lakehouse.read.lake import Lake, PinnedLake
 from lakehouse.records.history import project_history
 from lakehouse.runs.executing import asset_graph, create_run
@@ -421,6 +422,16 @@ def test_dagster_gets_requests_it_can_start(evaluated: Any, settings: Settings, 
     made = evaluated()
     assert not made.run_requests
     assert "not over" in made.skip_reason.skip_message
+
+
+def test_nothing_begins_while_somebody_is_forgotten(evaluated: Any, settings: Settings) -> None:
+    """Without it, what an erasure is about to build was built twice, and the run made it end with an error."""
+    land_events(settings.root, date(2011, 3, 1), 2, rows=5, seed=1)
+    with alone(settings.root):
+        made = evaluated()
+    assert not made.run_requests
+    assert "`lakehouse forget` is on" in made.skip_reason.skip_message
+    assert len(evaluated(made.cursor).run_requests) == 1, "its end is not missed"
 
 
 def test_it_is_on_from_the_start_and_can_be_switched_off(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:

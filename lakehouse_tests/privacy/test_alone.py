@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
-from lakehouse.privacy.alone import BusyError, alone, no_erasure
+from lakehouse.privacy.alone import BusyError, alone, erasure_is_on, no_erasure
 from lakehouse.store.disk import private_umask
 from lakehouse_tests.fixtures.groups import masked
 
@@ -61,4 +63,18 @@ def test_two_erasures_are_not_on_at_once(tmp_path: Path) -> None:
     with alone(tmp_path), pytest.raises(BusyError, match="forget` is on"), alone(tmp_path):
         pytest.fail("both are on")
     with alone(tmp_path):  # the first has ended
+        pass
+
+
+def test_a_look_whether_an_erasure_is_on_keeps_none_out(tmp_path: Path) -> None:
+    """Without it, a sensor that looks every few seconds would now and then refuse whoever wants to forget somebody."""
+    assert not erasure_is_on(tmp_path)
+    assert not list(tmp_path.iterdir())
+    with alone(tmp_path):
+        assert erasure_is_on(tmp_path)
+    assert not erasure_is_on(tmp_path)
+    looking = FileLock(tmp_path / "privacy" / "lock", thread_local=False)
+    looking.acquire()
+    threading.Timer(0.2, looking.release).start()
+    with alone(tmp_path):
         pass
