@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from datetime import date
 
 from lakehouse.build.intake.closings import Closings, closings_read
+from lakehouse.build.late import accepted_through, late_rows
 from lakehouse.build.plan import as_open, make_plan
 from lakehouse.contracts import Input, Table
 from lakehouse.delta.log import snapshot_at
@@ -33,11 +34,25 @@ def what_happened(lake: Lake, due: Mapping[str, Collection[date]]) -> str:
             told[f"the day is over, of {name}"] = None
         elif table.landing is not None:
             told[f"{_of_landing(lake, table, days)} {name}"] = None
+        taken_in = _taken_in(lake, table, days)
+        if taken_in:
+            told[f"late rows taken in by {name}"] = None
+        others = [day for day in days if day not in taken_in]
+        inputs = {day: built[day].inputs for day in others if day in built}
         for each in table.upstream.values():
             version = lake.snapshot(each.table).version
-            if not all(day in built and built[day].inputs.get(each.table) == version for day in days):
-                told[_of_input(lake, each, days, {day: record.inputs for day, record in built.items()})] = None
+            if not all(day in inputs and inputs[day].get(each.table) == version for day in others):
+                told[_of_input(lake, each, others, inputs)] = None
     return "; ".join(told)[:LONGEST]
+
+
+def _taken_in(lake: Lake, table: Table, days: Collection[date]) -> set[date]:
+    """The days whose late rows were all accepted, and still are in quarantine: they are due without a new input."""
+    if table.allowed_lateness is None or table.landing is not None:
+        return set()
+    accepted = accepted_through(table, lake.snapshot(table.quarantine_id), days)
+    waiting = late_rows(lake, table, accepted) if accepted else {}
+    return {day for day, (_, last) in waiting.items() if last <= accepted[day]}
 
 
 def _of_input(lake: Lake, each: Input, days: Collection[date], built: Mapping[date, Mapping[str, int]]) -> str:

@@ -14,6 +14,7 @@ from lakehouse.build.stale import stale_days
 from lakehouse.checks.statistics import percentile
 from lakehouse.delta import commit as door
 from lakehouse.lineage.reconcile import reconcile
+from lakehouse.orchestration.due_reasons import what_happened
 from lakehouse.records.history import latest_records
 from lakehouse_tests.build.test_build import DAYS, land, run, sensors, sums
 from lakehouse_tests.conftest import LakeFactory
@@ -42,6 +43,8 @@ def test_rows_beyond_the_allowed_lateness_wait_until_they_are_taken_in(lake: Lak
 
     accept(shop, silver, {DAYS[0]: DAYS[3]}, WHY)
     assert stale_days(shop, silver) == DAYS[:1]
+    build(shop, shop.table("bronze.readings"), DAYS[:1], run_id="again", force=True)  # a new version of the same rows
+    assert what_happened(shop, {silver.id: [DAYS[0]]}) == f"late rows in bronze.readings {DAYS[4]}", "some wait on"
     assert sums(shop)[0] == 11, "accepting publishes nothing by itself"
     result = build(shop, silver, DAYS[:5], run_id="applied")
     assert (result.with_status("published"), len(result.with_status("unchanged"))) == (DAYS[:1], 4)
@@ -50,6 +53,7 @@ def test_rows_beyond_the_allowed_lateness_wait_until_they_are_taken_in(lake: Lak
     assert late_rows(shop, silver) == {DAYS[0]: (1, DAYS[4])}
 
     accept(shop, silver, {DAYS[0]: DAYS[4]}, WHY)
+    assert what_happened(shop, {silver.id: [DAYS[0]]}) == f"late rows taken in by {silver.id}"
     run(shop, DAYS[:5])
     run(shop, DAYS[:5], force=True)
     assert sums(shop)[0] == 1111, "a rebuild keeps what was accepted"
