@@ -19,15 +19,16 @@ LOOK = 1.0  # seconds between two looks
 _ended: list[str] = []  # the address of the cluster
 
 
-def stop_with_cluster(settings: Settings, stop: Callable[[], object]) -> threading.Thread | None:
+def stop_with_cluster(settings: Settings, stop: Callable[[], object], *, own: bool) -> threading.Thread | None:
     """Stop a session of this process once the cluster has ended that it computes on; None where it is on another one.
 
     Args:
         settings: of the session.
         stop: it.
+        own: `is_on`, asked before the session began: a cluster that has ended while it began is seen at once.
     """
     _ended.clear()
-    if not _is_on(settings):
+    if not own:
         return None
     watching = threading.Thread(target=_watch, args=(settings, stop), name="cluster", daemon=True)
     watching.start()
@@ -44,13 +45,14 @@ def ended() -> EngineError | None:
     )
 
 
-def _is_on(settings: Settings) -> bool:
+def is_on(settings: Settings) -> bool:
+    """Whether the engine of these settings is this lakehouse's own cluster, and that is on."""
     found = cluster_of(settings)
     return found is not None and found.url == settings.spark_url
 
 
 def _watch(settings: Settings, stop: Callable[[], object]) -> None:
-    while _is_on(settings):
+    while is_on(settings):
         time.sleep(LOOK)
     _ended.append(settings.spark_url)
     stop()

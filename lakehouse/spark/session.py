@@ -18,7 +18,7 @@ from lakehouse.errors import EngineError
 from lakehouse.settings import Settings
 from lakehouse.spark.answering import answering
 from lakehouse.spark.cluster import introduced
-from lakehouse.spark.cluster_end import stop_with_cluster
+from lakehouse.spark.cluster_end import is_on, stop_with_cluster
 from lakehouse.spark.config import is_here, spark_config
 from lakehouse.spark.fixed_settings import check_session
 from lakehouse.spark.options import REMOTE
@@ -53,6 +53,7 @@ def start(settings: Settings) -> SparkSession:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Python functions of a query find this one's packages
     builder: Any = SparkSession.builder
     begins = not _has_own()
+    own = begins and is_on(settings)  # before it begins: a cluster that ends meanwhile would be taken for no own one
     try:
         # An engine that is there already shows its pages, or none.
         with shown(config if begins else {}) as (added, address):
@@ -69,7 +70,7 @@ def start(settings: Settings) -> SparkSession:
         ) from error
     check_session(session, settings.engine_name)
     if begins:
-        stop_with_cluster(settings, session.stop)
+        stop_with_cluster(settings, session.stop, own=own)
     return _heard(session)
 
 
