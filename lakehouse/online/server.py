@@ -97,11 +97,13 @@ def start(settings: Settings, *, port: int | None = None) -> Server:
 
 def answers(server: Server) -> bool:
     """Whether it is ready: it answers, and has read again what it held."""
-    from redis import Redis, RedisError
+    from redis import AuthenticationError, Redis, RedisError
 
     try:
         with Redis(HERE, server.port, socket_timeout=1.0, socket_connect_timeout=1.0) as client:
             return bool(client.ping())
+    except AuthenticationError:  # somebody gave it a password: who loads it is told that
+        return True
     except RedisError:
         return False
 

@@ -93,7 +93,9 @@ def produce(  # noqa: PLR0913 - one option each
     ] = DAY_ROWS,
     up_to_now: Annotated[
         bool,
-        typer.Option("--up-to-now", help="Move made-up events so that the last one is now.", rich_help_panel=SOURCE),
+        typer.Option(
+            "--up-to-now", help="Move made-up events so that the last of their days ends now.", rich_help_panel=SOURCE
+        ),
     ] = False,
     faults: Annotated[
         str, typer.Option(help="What is wrong in made-up events, as in `lakehouse land`.", rich_help_panel=SOURCE)
