@@ -34,9 +34,9 @@ from lakehouse.store.disk import keep_group
 _MOST_TOLD = 10  # columns that are not as the contract has them
 BEATEN = "_beaten"  # on a mark: another day's row comes before all rows of its key on its day; then on the row left
 
-# By its first page a column keeps its dictionary, or is written anew without it. Of the usual 20,000 rows a page, that is
-# a third of a day of 60,000 rows, twice; and how the sizes of values are spread is asked by nobody. Without both, a write
-# takes seven eighths of the processor's time, and files of large days are a fiftieth larger.
+# By its first page a column keeps its dictionary, or is written anew without it. Of the usual 20,000 rows a page,
+# that is a third of a day of 60,000 rows, twice; and how the sizes of values are spread is asked by nobody. Without
+# both, a write takes seven eighths of the processor's time, and files of large days are a fiftieth larger.
 _QUICK = {"parquet.page.row.count.limit": "5000", "parquet.size.statistics.enabled": "false"}
 # By transform, the columns of frames made in one way: what these are depends on nothing but code.
 _known: WeakKeyDictionary[Callable[..., DataFrame], dict[tuple[tuple[str, ...], str], Collection[str]]] = (
