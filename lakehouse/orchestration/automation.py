@@ -221,7 +221,8 @@ def _pieces(lake: Lake, due: Days, leave: Collection[date]) -> list[Piece]:
 
 
 def _why(lake: Lake, piece: Piece, roots: Days) -> str:
-    return what_happened(lake, {name: set(days).intersection(piece.days) for name, days in roots.items()})
+    due = {name: set(days).intersection(piece.days) for name, days in roots.items()}
+    return what_happened(lake, due) or f"stale: {', '.join(name for name, days in due.items() if days)}"
 
 
 def _waits(ended: Days) -> str:

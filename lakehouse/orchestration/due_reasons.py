@@ -6,10 +6,12 @@ from collections.abc import Collection, Mapping
 from datetime import date
 
 from lakehouse.build.intake.closings import Closings, closings_read
-from lakehouse.build.late import accepted_through, late_rows
-from lakehouse.build.plan import as_open, make_plan
+from lakehouse.build.late import accepted_through
+from lakehouse.build.made_from import DayStates
+from lakehouse.build.plan import as_open, input_days, make_plan, neighbours
 from lakehouse.contracts import Input, Table
 from lakehouse.delta.log import snapshot_at
+from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.errors import HistoryGoneError
 from lakehouse.orchestration.run_tags import LONGEST
@@ -34,33 +36,66 @@ def what_happened(lake: Lake, due: Mapping[str, Collection[date]]) -> str:
             told[f"the day is over, of {name}"] = None
         elif table.landing is not None:
             told[f"{_of_landing(lake, table, days)} {name}"] = None
-        taken_in = _taken_in(lake, table, days)
-        if taken_in:
+        inputs = {day: record.inputs for day, record in built.items()}
+        if _took_in(lake, table, days, inputs):
             told[f"late rows taken in by {name}"] = None
-        others = [day for day in days if day not in taken_in]
-        inputs = {day: built[day].inputs for day in others if day in built}
         for each in table.upstream.values():
-            version = lake.snapshot(each.table).version
-            if not all(day in inputs and inputs[day].get(each.table) == version for day in others):
-                told[_of_input(lake, each, others, inputs)] = None
+            if said := _of_input(lake, table, each, days, inputs):
+                told[said] = None
     return "; ".join(told)[:LONGEST]
 
 
-def _taken_in(lake: Lake, table: Table, days: Collection[date]) -> set[date]:
-    """The days whose late rows were all accepted, and still are in quarantine: they are due without a new input."""
+def _took_in(lake: Lake, table: Table, days: Collection[date], built: Mapping[date, Mapping[str, int]]) -> bool:
+    """Whether late rows of a day were accepted, and nothing else has happened to it."""
     if table.allowed_lateness is None or table.landing is not None:
-        return set()
+        return False
     accepted = accepted_through(table, lake.snapshot(table.quarantine_id), days)
-    waiting = late_rows(lake, table, accepted) if accepted else {}
-    return {day for day, (_, last) in waiting.items() if last <= accepted[day]}
+    inputs = table.upstream.values()
+    return any(not any(_of_input(lake, table, each, [day], built) for each in inputs) for day in accepted)
 
 
-def _of_input(lake: Lake, each: Input, days: Collection[date], built: Mapping[date, Mapping[str, int]]) -> str:
-    """What has happened to an input since days were built from these versions, by table."""
+def _of_input(
+    lake: Lake, table: Table, each: Input, days: Collection[date], built: Mapping[date, Mapping[str, int]]
+) -> str:
+    """What has happened to an input since days were built from these versions, by table; empty: nothing they read."""
+    if all(built.get(day, {}).get(each.table) == lake.snapshot(each.table).version for day in days):
+        return ""
     if each.hours_close_after is not None and _closed_since(lake, each, built):
         return f"hours of {each.table} were closed"
+    if not _reads_others(lake, table, each, days, built):
+        return ""
     newest = _newest_late(lake, each.table, days)
     return f"late rows in {each.table} {newest}" if newest else f"{each.table} has changed"
+
+
+def _reads_others(
+    lake: Lake, table: Table, each: Input, days: Collection[date], built: Mapping[date, Mapping[str, int]]
+) -> bool:
+    """Whether some days read other rows of an input than they were built from; any publish makes a version."""
+    source, then = lake.table(each.table), dict[int, DayStates]()
+    now = DayStates(source, lake.snapshot(each.table))
+    for day in days:
+        near = {read for one in (day, *neighbours(table, day)) for read in input_days(each, one)}
+        version = built.get(day, {}).get(each.table)
+        if version is None:  # never built from it
+            if any(now.rows.get(read) for read in near):
+                return True
+            continue
+        if version not in then:
+            if (snapshot := _snapshot_then(lake, each.table, version)) is None:
+                return True
+            then[version] = DayStates(source, snapshot)
+        if any(now.identity(read) != then[version].identity(read) for read in near):
+            return True
+    return False
+
+
+def _snapshot_then(lake: Lake, name: str, version: int) -> Snapshot | None:
+    """A table as its log told it at a version; None where it does not tell that version any more, or never had it."""
+    try:
+        return snapshot_at(lake.path(name), version)
+    except HistoryGoneError:
+        return None
 
 
 def _of_landing(lake: Lake, table: Table, days: Collection[date]) -> str:
@@ -83,18 +118,11 @@ def _closed_since(lake: Lake, each: Input, built: Mapping[date, Mapping[str, int
     for day, versions in built.items():
         version = versions.get(each.table, -1)
         if version not in then:
-            then[version] = _closings_at(lake, each, version)
+            snapshot = _snapshot_then(lake, each.table, version)
+            then[version] = closings_read(lake, each, snapshot) if snapshot else Closings()
         if now.of(day, after) != then[version].of(day, after):
             return True
     return False
-
-
-def _closings_at(lake: Lake, each: Input, version: int) -> Closings:
-    """As the log told it then; nothing where it does not tell that version any more."""
-    try:
-        return closings_read(lake, each, snapshot_at(lake.path(each.table), version)) if version >= 0 else Closings()
-    except HistoryGoneError:
-        return Closings()
 
 
 def _newest_late(lake: Lake, name: str, days: Collection[date]) -> str:

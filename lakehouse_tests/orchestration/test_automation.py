@@ -186,6 +186,8 @@ def test_an_input_that_is_as_it_was_is_no_reason(world: World) -> None:
     world.land(DAYS[1])
     world.run(Piece((BRONZE,), DAYS[1], DAYS[1]))
     assert what_happened(world.lake(), {SILVER: [DAYS[1]]}) == f"{BRONZE} has changed"
+    assert what_happened(world.lake(), {SILVER: [DAYS[0]]}) == "", "another day of it was published"
+    assert what_happened(world.lake(), {SILVER: [DAYS[5]]}) == "", "it never had a row of that day"
 
 
 def test_late_events_touch_their_own_days_only(world: World) -> None:
