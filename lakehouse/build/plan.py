@@ -251,10 +251,12 @@ def _plan_landing(lake: Lake, table: Table, days: Sequence[date], now: datetime)
     for file in (file for file in between if file.arrival_date in landed):
         landed[file.arrival_date].append(file)
     content = digests(lake.settings.root, list(chain.from_iterable(landed.values())))
-    # A new key gives other tokens for the same bytes, so it is an input like a file.
-    keyed = [present_key_id(lake.settings)] if table.privacy.tokens else []
+    # A new key gives other tokens for the same bytes, so it is an input like a file. A day without files has no tokens.
+    keyed = [present_key_id(lake.settings)] if table.privacy.tokens and content else []
     whole = {
-        day: fingerprint([table.code_version, *keyed, *(f"{f.path.name}/{content[f.path]}" for f in files)])
+        day: fingerprint(
+            [table.code_version, *(keyed if files else ()), *(f"{f.path.name}/{content[f.path]}" for f in files)]
+        )
         for day, files in landed.items()
     }
     has_input = frozenset(day for day, files in landed.items() if files)

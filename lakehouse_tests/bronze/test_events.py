@@ -3,13 +3,19 @@
 import hashlib
 import hmac
 from datetime import date
+from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from lakehouse.bronze.events import COLUMNS, events
-from lakehouse.settings import get_settings, key_id, token_of
+from lakehouse.build.plan import make_plan
+from lakehouse.catalog import tables
+from lakehouse.read.lake import Lake
+from lakehouse.sample.events import land_events
+from lakehouse.settings import Settings, get_settings, key_id, token_of
 
 SCHEMA = T.StructType(
     [
@@ -53,3 +59,14 @@ def test_the_day_is_the_events(rows: list[dict[str, object]]) -> None:
 def test_raw_values_stay_as_written(rows: list[dict[str, object]]) -> None:
     """Rounding or casting in bronze could never be undone."""
     assert rows[0]["amount"] == "12.50"
+
+
+def test_a_new_key_concerns_the_days_that_have_files(tmp_path: Path) -> None:
+    """Without it, a rotation would build each empty day of the table anew."""
+    days, found = [date(2011, 3, 1), date(2011, 3, 2)], []
+    land_events(tmp_path, days[0], 1, rows=5, seed=1)
+    for key in ("one", "another"):
+        settings = Settings(root=tmp_path, pii_key=SecretStr(key * 16))
+        lake = Lake(settings, tables(), lambda: pytest.fail("an engine"))
+        found.append(make_plan(lake, lake.table("bronze.events"), days).fingerprints)
+    assert [found[0][day] == found[1][day] for day in days] == [False, True]
