@@ -12,7 +12,7 @@ from lakehouse.build.build import build
 from lakehouse.build.grow import may_grow
 from lakehouse.build.plan import input_days, make_plan
 from lakehouse.build.result import BuildResult
-from lakehouse.build.stale import changed_days, known_days
+from lakehouse.build.stale import changed_days, known_days, turned_down
 from lakehouse.contracts import Table
 from lakehouse.contracts.graph import all_downstream
 from lakehouse.read.lake import Lake
@@ -83,8 +83,10 @@ def _too_early(
 
 
 def _due(lake: Lake, table: Table, run_id: str, among: Collection[date] | None = None) -> list[date]:
-    """The days whose inputs have changed, without those to come, and those that this run found bad as they are."""
-    days = _begun(table, changed_days(lake, table, among))
+    """The days whose inputs have changed since they were built, restored, or found bad by this run; none to come."""
+    changed = changed_days(lake, table, among)
+    restored = turned_down(lake, table, changed)
+    days = _begun(table, (day for day in changed if day not in restored))
     found = judgements(lake.settings.root, table.id, days) if days else {}
     tried = {day: each.figures.get("tried") for day, each in found.items() if each.run_id == run_id}
     tried = {day: fingerprint for day, fingerprint in tried.items() if fingerprint is not None}

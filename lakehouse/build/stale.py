@@ -18,7 +18,7 @@ from lakehouse.days import days_between, newest_day
 from lakehouse.delta.transactions import day_transaction, days_of_transactions
 from lakehouse.read.lake import Lake
 from lakehouse.records.day_record import DayRecord
-from lakehouse.records.history import latest_records
+from lakehouse.records.history import RESTORE, latest_records
 
 
 def stale_days(lake: Lake, table: Table, days: Collection[date] | None = None) -> list[date]:
@@ -80,6 +80,38 @@ def _changed(lake: Lake, table: Table, stale: Sequence[date]) -> list[date]:
     for code, of_code in by_code.items():
         changed += of_code if code == table.code_version else stale_days(lake, _as_built_by(table, code), of_code)
     return sorted(changed)
+
+
+def turned_down(lake: Lake, table: Table, days: Collection[date]) -> set[date]:
+    """Those of some days that somebody restored when their inputs were what they are now.
+
+    Nothing builds them by itself, or a restore would be undone within seconds: they wait until their inputs change, or
+    somebody launches them.
+
+    Args:
+        lake: where the tables are.
+        table: whose days.
+        days: the days to look at.
+    """
+    newest = latest_records(lake.settings.root, table.id, days, figures=("tried",)) if days else {}
+    restored = {day: each for day, each in newest.items() if each.operation == RESTORE and "tried" in each.figures}
+    now = as_made_by(lake, table, {day: each.code_version for day, each in restored.items()})
+    return {day for day, each in restored.items() if each.figures["tried"] == now[day]}
+
+
+def as_made_by(lake: Lake, table: Table, codes: Mapping[date, str]) -> dict[date, int]:
+    """The fingerprints of some days as the code of each would give them: what differs is a change of inputs.
+
+    Args:
+        lake: where the tables are.
+        table: whose days.
+        codes: by day, a code version.
+    """
+    found: dict[date, int] = {}
+    for code in set(codes.values()):
+        made = table if code == table.code_version else _as_built_by(table, code)
+        found |= make_plan(lake, made, sorted(day for day, each in codes.items() if each == code)).fingerprints
+    return found
 
 
 def waiting_days(lake: Lake, table: Table, days: Collection[date]) -> dict[date, str]:

@@ -27,12 +27,12 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 
 from lakehouse.build import open_days
 from lakehouse.build.plan import make_plan
-from lakehouse.build.stale import changed_days, has_news_of_files
+from lakehouse.build.stale import changed_days, has_news_of_files, turned_down
 from lakehouse.build.verdicts import refused_from_another
 from lakehouse.catalog import landings, tables
 from lakehouse.contracts import Table
 from lakehouse.contracts.graph import all_downstream, all_upstream
-from lakehouse.days import contiguous, end_of, is_younger
+from lakehouse.days import end_of, is_younger
 from lakehouse.delta.snapshot import fingerprint
 from lakehouse.orchestration.backfills import still_to_come
 from lakehouse.orchestration.cursor import Cursor, Days
@@ -59,7 +59,6 @@ from lakehouse.sources.landing import landing_files
 from lakehouse.texts import days_text
 
 INTERVAL = 20  # seconds
-MOST_SPANS = 5  # of days, named in one sentence
 SETTLES_IN = 10.0  # seconds after which a landed file is taken to be whole
 WAITS_FOR_FILES = 60.0  # most seconds that a day whose files come all day long waits for a moment without a new one
 AUTOMATIC = "lakehouse/automatic"
@@ -84,7 +83,7 @@ class Findings(NamedTuple):
     Attributes:
         asked: was asked for, and has not changed since.
         due: is to be built now.
-        waits: somebody ended its run: it waits until its input changes, or a person launches it.
+        waits: somebody ended its run, or restored it: it waits until its input changes, or a person launches it.
         later: days that are due once a run, a backfill or a file is finished.
     """
 
@@ -176,7 +175,7 @@ def decide(
     state = state_of(lake, last, ended, datetime.fromtimestamp(now, UTC))
     # As a rule it ends here: every look costs the listings that the digest is made of, and nothing more.
     if state == cursor.seen:
-        return Decision([], cursor, f"Nothing has landed or changed.{_waits(cursor.ended)}")
+        return Decision([], cursor, f"Nothing has landed or changed.{cursor.waiting}")
     found = _findings(lake, cursor, runs, leave or {}, ended, last, now)
     roots = _roots(lake, found.due)
     # The oldest first: windows look back, so later days are built on what is there by then.
@@ -197,7 +196,8 @@ def _nothing_now(cursor: Cursor, found: Findings, state: str) -> Decision:
         if found.later
         else (state, "Everything is built.")
     )
-    return Decision([], Cursor(cursor.count, seen, found.asked, found.waits), reason + _waits(found.waits))
+    left = Cursor(cursor.count, seen, found.asked, found.waits)
+    return Decision([], left, reason + left.waiting)
 
 
 def _request_of(lake: Lake, cursor: Cursor, found: Findings, roots: Days, chosen: Collection[date]) -> Decision:
@@ -223,17 +223,6 @@ def _pieces(lake: Lake, due: Days, leave: Collection[date]) -> list[Piece]:
 def _why(lake: Lake, piece: Piece, roots: Days) -> str:
     due = {name: set(days).intersection(piece.days) for name, days in roots.items()}
     return what_happened(lake, due) or f"stale: {', '.join(name for name, days in due.items() if days)}"
-
-
-def _waits(ended: Days) -> str:
-    """Which days wait because somebody ended their run; empty where none do."""
-    told = []
-    for name, days in ended.items():
-        spans = [str(a) if a == b else f"{a} … {b}" for a, b in contiguous(days)]
-        told.append(f"{name} {', '.join(spans[:MOST_SPANS])}{', …' if len(spans) > MOST_SPANS else ''}")
-    if not told:
-        return ""
-    return f" Somebody ended the run of {'; '.join(told)}: these wait until their input changes or they are launched."
 
 
 def _findings(
@@ -284,6 +273,7 @@ def _look(
     known = before | cursor.ended.get(name, {})
     mine = [day for day in days if day in ended.by_somebody.get(name, ())]
     waits = {day: states[day] for day in mine if known.get(day, states[day]) == states[day]}
+    waits |= {day: states[day] for day in turned_down(lake, table, days)}
     asked = {day: before[day] for day in days if before.get(day) == states[day]}
     fresh = {day: states[day] for day in days if day not in {*asked, *waits}}
     later = set(busy).intersection(fresh)

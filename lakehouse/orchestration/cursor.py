@@ -6,6 +6,9 @@ import json
 from dataclasses import dataclass, field
 from datetime import date
 
+from lakehouse.days import contiguous
+
+MOST_SPANS = 5  # of days, named in one sentence
 Days = dict[str, dict[date, int]]
 """By table and day, a number over the fingerprint that the day would be published with, and what may refuse it."""
 
@@ -18,7 +21,7 @@ class Cursor:
         count: number of looks that asked for runs; a part of run keys.
         seen: the state of the lake in which nothing was due; empty: look again.
         asked: what was asked for and is still not published.
-        ended: what waits because somebody ended its run.
+        ended: what waits because somebody ended its run, or restored it.
     """
 
     count: int
@@ -40,6 +43,18 @@ class Cursor:
             for kept in ("asked", "ended")
         )
         return Cursor(int(read["count"]), str(read["seen"]), asked, ended)
+
+    @property
+    def waiting(self) -> str:
+        """Which days wait because somebody decided so; empty where none do."""
+        told = []
+        for name, days in self.ended.items():
+            spans = [str(a) if a == b else f"{a} … {b}" for a, b in contiguous(days)]
+            told.append(f"{name} {', '.join(spans[:MOST_SPANS])}{', …' if len(spans) > MOST_SPANS else ''}")
+        if not told:
+            return ""
+        waits = "these wait until their input changes or they are launched"
+        return f" Somebody ended the run of {'; '.join(told)}, or restored them: {waits}."
 
     def text(self) -> str:
         """As Dagster stores it."""

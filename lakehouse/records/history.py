@@ -38,7 +38,9 @@ UNPUBLISHED_CHECKS = "lakehouse.judged"  # of a commit: by day that was not publ
 OF_JUDGEMENTS = ("checks", "tried")  # figures that say how checks stand
 CHECKS_ONLY = "judge"
 """Operation of a record that says what the checks found on a day which was not published."""
-_SAME_ROWS = ("restore", "forget")  # operations that bring rows back or take some away, and judge none
+RESTORE = "restore"
+"""Operation of a record of which rows came back; `tried` says what else the day could have been made from by then."""
+_SAME_ROWS = (RESTORE, "forget")  # operations that bring rows back or take some away, and judge none
 _FACTS = ("day", "version", "published_at", "run_id", "code_version", "operation")
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 from lakehouse.build.open_days import newest_partition, still_open
-from lakehouse.build.stale import all_waiting_days, known_days, published_days, stale_days
+from lakehouse.build.stale import all_waiting_days, known_days, published_days, stale_days, turned_down
 from lakehouse.build.verdicts import by_check, refused_days, sentence, table_verdicts, verdicts
 from lakehouse.catalog import lake_without_engine
 from lakehouse.contracts import Table
@@ -82,6 +82,7 @@ class Status:
         warnings: those of them that keep no day from being published.
         failed_days: days whose newest run did not publish them, without the next.
         ended_days: days whose newest run somebody ended; they wait until their input changes or they are launched.
+        restored_days: days that somebody restored though their inputs would give others; they wait as well.
         open_days: published days of which rows may come yet, as of today.
         unbuilt_days: days with input that no run has published, failed or left to somebody yet.
         stale_days: published days whose inputs or code have changed since.
@@ -108,6 +109,7 @@ class Status:
     warnings: list[str]
     failed_days: list[date]
     ended_days: list[date]
+    restored_days: list[date]
     open_days: list[date]
     unbuilt_days: list[date]
     stale_days: list[date]
@@ -168,6 +170,7 @@ def _state(lake: Lake, contract: Table, days: Days, of_runs: Outcomes, now: date
         warnings=[name for name, found in failing.items() if not any(each.blocking for each in found)],
         failed_days=sorted(failed),
         ended_days=sorted(stale & days.ended),  # a day that is up to date waits for nothing
+        restored_days=sorted(turned_down(lake, contract, stale)),
         open_days=sorted(still_open(lake, contract, published, now)),
         unbuilt_days=sorted(unbuilt),
         stale_days=[day for day in published if day in stale],

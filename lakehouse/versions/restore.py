@@ -16,6 +16,7 @@ from typing import Any
 
 from lakehouse import store
 from lakehouse.build.intake.ends import waiting_again
+from lakehouse.build.stale import as_made_by
 from lakehouse.contracts import Table
 from lakehouse.delta.commit import exchange_files
 from lakehouse.delta.failpoints import failpoint
@@ -26,12 +27,13 @@ from lakehouse.delta.snapshot import AGAIN, WITHDRAWN, DataFile, Snapshot, table
 from lakehouse.delta.staged import live_file
 from lakehouse.delta.target import Commit, Target
 from lakehouse.delta.transactions import days_of_transactions
-from lakehouse.errors import HistoryGoneError, UndoRefusedError
+from lakehouse.errors import HistoryGoneError, LakehouseError
 from lakehouse.read.lake import Lake
 from lakehouse.read.targets import targets
-from lakehouse.records.history import project_history
+from lakehouse.records.history import RESTORE, project_history
+from lakehouse.versions.refusals import refuse_columns, refuse_taken, refuse_torn
 
-_NAMED = 5  # days named in one message
+_NAMED = 5  # versions named in one message
 
 
 @dataclass(frozen=True)
@@ -127,10 +129,10 @@ def plan_restore(lake: Lake, table: Table, version: int, days: Collection[date] 
     base, wanted = lake.snapshot(table.id), snapshot_at(target.path, version)
     between = list(entries(target.path, version + 1, base.version, base.partition_by))
     if days is not None:
-        _refuse_taken(table)
-        _refuse_columns(table, base, wanted)
+        refuse_taken(table)
+        refuse_columns(table, base, wanted)
         if table.upsert:
-            _refuse_torn(table, between, set(days))
+            refuse_torn(table, between, set(days))
     main = _restoring(target, base, wanted, between, days)
     if table.topic is not None:
         main = replace(main, transactions=waiting_again(main.transactions, base, wanted, table.topic.source))
@@ -173,7 +175,7 @@ def restore(lake: Lake, plan: Restore, *, by: str, reason: str = "") -> Restore:
         HistoryGoneError: a file was removed meanwhile; the table is as it was.
     """
     facts: dict[str, Any] = {
-        "lakehouse.operation": "restore",
+        "lakehouse.operation": RESTORE,
         "lakehouse.restored_version": str(plan.version),
         "lakehouse.by": by,
         "lakehouse.reason": reason,
@@ -193,10 +195,23 @@ def restore(lake: Lake, plan: Restore, *, by: str, reason: str = "") -> Restore:
             failpoint(name, "after-quarantine-restore")
     committed = None
     if not main.nothing:
-        committed = commit_exchange(main, {**facts, **belongs, "lakehouse.metrics": dict(plan.figures)})
+        committed = commit_exchange(main, {**facts, **belongs, "lakehouse.metrics": _told(lake, plan)})
         failpoint(name, "after-restore")
         project_history(lake.settings.root, lake.snapshot(name), name)
     return replace(plan, committed=committed)
+
+
+def _told(lake: Lake, plan: Restore) -> dict[str, Mapping[str, Any]]:
+    """The figures of the days, and what else they could be made from now: no run is to do so by itself."""
+    if plan.table.taken is not None:
+        return dict(plan.figures)
+    # A lake of its own: what was accepted late is in the quarantine's log, which was put back a moment ago.
+    fresh = Lake(lake.settings, lake.tables, lambda: lake.spark)
+    try:
+        now = as_made_by(fresh, plan.table, plan.code_versions)
+    except (LakehouseError, OSError):  # of an input, which is no reason to leave this table as it is
+        return dict(plan.figures)
+    return {str(day): {**plan.figures[str(day)], "tried": tried} for day, tried in now.items()}
 
 
 def _restoring(
@@ -307,41 +322,3 @@ def _gone(change: Exchange, gone: Sequence[DataFile]) -> HistoryGoneError:
         f"would come back were removed by a vacuum, among them {gone[0].path}. The table is as it was. Versions whose "
         f"files are all there: {listed}. {otherwise}"
     )
-
-
-def _refuse_taken(table: Table) -> None:
-    """Where its source goes on, the log knows for the table as a whole: rows that go from some days come no more."""
-    if table.taken is not None:
-        raise UndoRefusedError(
-            f"{table.id}: what comes next from its source counts for the whole table, so rows that leave some days "
-            "would never be taken again. Restore the whole table (without --from and --to): they are then taken again."
-        )
-
-
-def _refuse_columns(table: Table, base: Snapshot, wanted: Snapshot) -> None:
-    """Files of the older version must be readable under the table's columns of today."""
-    assert base.schema is not None
-    assert wanted.schema is not None
-    now = {f.name: f.type for f in base.schema.fields}
-    # Columns that came since are null in older files, which is right; one that went or changed its type is not.
-    wrong = [f.name for f in wanted.schema.fields if now.get(f.name) != f.type]
-    if wrong:
-        raise UndoRefusedError(
-            f"{table.id}: the columns have changed since version {wanted.version} ({', '.join(wrong)}), so its days "
-            "cannot stand beside newer ones. Restore the whole table (without --from and --to)."
-        )
-
-
-def _refuse_torn(table: Table, between: Sequence[LogEntry], days: set[date]) -> None:
-    """Rows of an upsert table move between days: what one commit replaced together goes back together."""
-    for entry in between:
-        touched = days_of([*entry.added.values(), *entry.removed.values()])
-        # Days that the commit wrote together with those to restore, and that nobody asked to put back.
-        outside = sorted(touched - days)
-        if entry.changes_rows and touched & days and outside:
-            listed = ", ".join(map(str, outside[:_NAMED])) + (", …" if len(outside) > _NAMED else "")
-            raise UndoRefusedError(
-                f"{table.id}: version {entry.version} replaced {listed} together with days to restore. Its rows move "
-                "between days, so that one could be there twice or not at all. Restore those days too, or the whole "
-                "table (without --from and --to)."
-            )

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import pandera.pyspark as pa
 from pyspark.sql import types as T
 
-from lakehouse.contracts import Input, Table
+from lakehouse.contracts import Input, Landing, Table
 from lakehouse.delta.commit import ensure_table, replace_days
 from lakehouse.delta.maintenance import Compactable, compact
 from lakehouse.delta.pairing import QUARANTINE_VERSION
@@ -40,6 +40,12 @@ def tables(*, more: Any = None, numbers: int = 0, **policy: Any) -> dict[str, Ta
     if more is not None:
         names["more"] = (more, pa.Field(nullable=True))
     names |= {f"number_{n}": (T.LongType(), pa.Field(nullable=True)) for n in range(numbers)}
+    lines = table(
+        "bronze.lines",
+        model("Lines", day=names["day"]),
+        lambda files: files,
+        {"files": Landing("lines", "jsonl", ("id",))},
+    )
     things = table(
         "silver.things", model("Things", **names), lambda lines: lines, {"lines": Input("bronze.lines")},
         key=("id",), pii=("token",), **policy,
@@ -48,7 +54,7 @@ def tables(*, more: Any = None, numbers: int = 0, **policy: Any) -> dict[str, Ta
         "gold.totals", model("Totals", day=names["day"], n=names["n"]), lambda things: things,
         {"things": Input("silver.things", days_before=1)},
     )  # fmt: skip
-    return {each.id: each for each in (things, totals)}
+    return {each.id: each for each in (lines, things, totals)}
 
 
 def lake_at(root: Path, made: Mapping[str, Table] | None = None) -> Lake:

@@ -6,7 +6,7 @@ import os
 import random
 from collections import Counter
 from collections.abc import Mapping
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, timedelta
 from typing import Any
 
 import pandera.pyspark as pa
@@ -445,16 +445,3 @@ def test_it_is_on_from_the_start_and_can_be_switched_off(monkeypatch: pytest.Mon
     monkeypatch.setenv("LAKEHOUSE_AUTO_DAYS", "0")
     get_settings.cache_clear()
     assert automation.automation_sensor(whole_lake).default_status.value == "STOPPED"
-
-
-def test_files_that_no_partition_holds_are_told(world: World) -> None:
-    """Without it, what lands today, or after the end of a lake, would wait there in silence."""
-    for day in DAYS[:3]:
-        world.land(day)
-    today, later = (datetime.combine(day, time(12), UTC) for day in (DAYS[2], DAYS[3]))
-    assert automation.outside(world.settings, later) == ""
-    assert automation.outside(world.settings, today) == f"Files of {DAYS[2]} wait until their day is over (UTC)."
-    ended = world.settings.model_copy(update={"last_day": DAYS[0]})
-    assert automation.outside(ended.model_copy(update={"last_day": DAYS[2]}), later) == ""
-    assert "Files of 2 day(s) after 2026-03-01" in automation.outside(ended, later)
-    assert "LAKEHOUSE_LAST_DAY" in automation.outside(ended, later)

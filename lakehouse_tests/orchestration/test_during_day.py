@@ -37,7 +37,10 @@ from lakehouse_tests.build.test_build import land, rows_of, sensors
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import having, model, put, table
 from lakehouse_tests.fixtures.streaming import streamed
+from lakehouse_tests.orchestration.test_automation import DAYS, World
+from lakehouse_tests.orchestration.test_automation import world as _world
 
+world = _world  # a fixture
 TODAY = date(2026, 3, 10)
 NOON, MIDNIGHT = (datetime.combine(TODAY, time(12), UTC) + timedelta(hours=n) for n in (0, 12))
 
@@ -322,3 +325,16 @@ def test_the_schedule_builds_the_day_that_is_over(
     made = daily_schedule(whole_lake_job())(build_schedule_context(scheduled_execution_time=at))
     assert isinstance(made, RunRequest if key else SkipReason)
     assert getattr(made, "partition_key", None) == key
+
+
+def test_files_that_no_partition_holds_are_told(world: World) -> None:
+    """Without it, what lands today, or after the end of a lake, would wait there in silence."""
+    for day in DAYS[:3]:
+        world.land(day)
+    today, later = (datetime.combine(day, time(12), UTC) for day in (DAYS[2], DAYS[3]))
+    assert outside(world.settings, later) == ""
+    assert outside(world.settings, today) == f"Files of {DAYS[2]} wait until their day is over (UTC)."
+    ended = world.settings.model_copy(update={"last_day": DAYS[0]})
+    assert outside(ended.model_copy(update={"last_day": DAYS[2]}), later) == ""
+    assert "Files of 2 day(s) after 2026-03-01" in outside(ended, later)
+    assert "LAKEHOUSE_LAST_DAY" in outside(ended, later)

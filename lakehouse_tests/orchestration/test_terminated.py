@@ -20,6 +20,7 @@ from dagster._core.test_utils import create_run_for_test
 from dagster._utils.error import SerializableErrorInfo
 
 from lakehouse.build.result import BuildResult
+from lakehouse.build.stale import turned_down
 from lakehouse.catalog import tables
 from lakehouse.contracts import Table
 from lakehouse.definitions import defs
@@ -33,6 +34,7 @@ from lakehouse.report.states import table_states
 from lakehouse.runs.executing import create_run, execute
 from lakehouse.sample.events import land_events
 from lakehouse.settings import Settings
+from lakehouse.versions.restore import plan_restore, restore
 from lakehouse_tests.fixtures.making import age_landed
 from lakehouse_tests.orchestration.running import GOOD, Foretold, result
 from lakehouse_tests.orchestration.test_automation import BRONZE, DAYS, GOLD, LAST, SILVER, World
@@ -80,6 +82,34 @@ def test_what_somebody_ended_waits_for_a_new_input(world: World, reached: str) -
     world.settle()
     assert world.due() == {}
     assert "Somebody" not in looked(world, Ended()).reason
+
+
+@pytest.mark.parametrize("name", [BRONZE, SILVER])
+def test_what_somebody_restored_waits_for_a_new_input(world: World, name: str) -> None:
+    """Without it, a day that was put back because its input is bad would be built from that again within seconds."""
+    for _ in range(2):
+        for day in DAYS[:2]:
+            world.land(day)
+        world.settle()
+    lake = world.lake()
+    restored = lake.table(name)
+    restore(lake, plan_restore(lake, restored, lake.snapshot(name).version - 2, DAYS[:1]), by="somebody")
+    assert turned_down(world.lake(), restored, DAYS[:2]) == {DAYS[0]}
+    world.settle()  # what reads it
+    assert world.due() == {name: [DAYS[0]]}
+    made = world.look()
+    assert f"{name} {DAYS[0]}, or restored them: these wait" in made.reason
+    world.land(DAYS[1])
+    world.settle()
+    assert world.due() == {name: [DAYS[0]]}, "that another day changes is nothing to it"
+    world.land(DAYS[0])
+    (piece,) = world.look().pieces
+    assert (piece.tables, piece.days) == ((BRONZE, SILVER, GOLD), [DAYS[0]])
+    world.run(piece)
+    world.settle()
+    assert world.due() == {}
+    assert turned_down(world.lake(), restored, DAYS[:2]) == set()
+    assert "restored" not in world.look().reason
 
 
 @pytest.mark.parametrize("looks", [1, 3])

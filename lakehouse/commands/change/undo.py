@@ -221,7 +221,7 @@ def _say_restored(done: Restore, *, dry_run: bool) -> None:
 
 
 def _behind(settings: Settings, done: Restore) -> list[date]:
-    """The restored days that their inputs would give other rows, so that the next run builds them again.
+    """The restored days that their inputs would give other rows, so that a run over them builds them again.
 
     Days of other code are told apart, and start no run by themselves.
     """
@@ -232,9 +232,9 @@ def _behind(settings: Settings, done: Restore) -> list[date]:
 
 def _say_behind(name: str, days: Sequence[date]) -> None:
     say(
-        f"The inputs of {name} {days_text(days)} have changed since that version: a run over these days builds them "
-        f"from the newest inputs again, and where `{program()} dev` is on, the sensor landed does so within seconds. "
-        "To keep what was restored, correct the inputs or switch the sensor off; if it was quicker, restore once more."
+        f"The inputs of {name} {days_text(days)} have changed since that version. Nothing builds these days by itself "
+        "until their inputs change once more. A run over them that somebody starts builds them from the newest inputs: "
+        f"{program()} backfill --stale --select {name}"
     )
 
 

@@ -89,8 +89,7 @@ def _remarks(each: Status) -> Iterator[str]:
         yield f"{kind} {name} {text}" if text.startswith("fails") else f"{kind} {name}: {text}"
     if each.failed_days:
         yield f"the newest run did not publish {days_text(each.failed_days)}"
-    if each.ended_days:
-        yield f"somebody ended the run of {_days(each.ended_days, ', which waits', ', which wait')} for a new input"
+    yield from _decided(each)
     if each.open_days:
         yield f"{_days(each.open_days, ' is', ' are')} open: rows may still come"
     if each.unbuilt_days:
@@ -105,6 +104,13 @@ def _remarks(each: Status) -> Iterator[str]:
     if each.quarantined_by_rule:
         rules = ", ".join(f"{rule} {number:,}" for rule, number in each.quarantined_by_rule.items())
         yield f"in quarantine: {rules}"
+
+
+def _decided(each: Status) -> Iterator[str]:
+    """Which days wait because somebody wanted it so."""
+    for what, days in (("ended the run of", each.ended_days), ("restored", each.restored_days)):
+        if days:
+            yield f"somebody {what} {_days(days, ', which waits', ', which wait')} for a new input"
 
 
 def _days(days: Sequence[date], of_one: str, of_several: str) -> str:
