@@ -102,15 +102,12 @@ def commands_page() -> str:
 def _usage(name: str, command: Any) -> list[str]:
     arguments = [each for each in command.params if each.param_type_name == "argument"]
     options = [each for each in command.params if each.param_type_name == "option"]
-    words = " ".join(
-        each.metavar or f"{each.name.upper() if each.required else f'[{each.name.upper()}]'}" for each in arguments
-    )
+    words = " ".join(_argument(each) for each in arguments)
     lines = ["```console", f"$ {name} {words}{' ' if words else ''}[OPTIONS]", "```", ""]
     if arguments or options:
         lines += ["| Argument or option | Meaning |", "|---|---|"]
     lines += [
-        f"| `{(each.metavar or each.name.upper()).strip('[].')}` | {cell(getattr(each, 'help', '') or '')} |"
-        for each in arguments
+        f"| `{each.metavar or each.name.upper()}` | {cell(getattr(each, 'help', '') or '')} |" for each in arguments
     ]
     for each in options:
         names = ", ".join(f"`{opt}`" for opt in each.opts)
@@ -121,6 +118,12 @@ def _usage(name: str, command: Any) -> list[str]:
     return (
         [*lines, "", "Examples:", "", "```console", *(f"$ {line}" for line in examples), "```"] if examples else lines
     )
+
+
+def _argument(each: Any) -> str:
+    """As `--help` writes it: in brackets where it may be left out, with dots where it may be given several times."""
+    name = (each.metavar or each.name.upper()) + ("…" if each.nargs == -1 else "")
+    return name if each.required else f"[{name}]"
 
 
 def _shown(option: Any) -> bool:

@@ -123,6 +123,15 @@ def test_every_command_on_every_page_parses() -> None:
     assert {each.where: w for each in lines if (w := wrong_with(each.text, whole=each.whole))} == {}
 
 
+def test_arguments_are_written_as_they_are_given() -> None:
+    """Brackets and dots of a metavar stood twice in `--help`; the page had `TABLE]…`, and no brackets where it may be left out."""
+    arguments = [each for command in COMMANDS.values() for each in command.params if each.param_type_name == "argument"]
+    assert {each.metavar for each in arguments if not re.fullmatch(r"[A-Z=]+", each.metavar or "")} == set()
+    page = generate.commands_page()
+    for usage in ("sql [QUERY]", "online load [TABLE…]", "explain-row TABLE COLUMN=VALUE…", "online show ENTITY ID…"):
+        assert f"$ lakehouse {usage} [OPTIONS]\n" in page
+
+
 def messages(path: Path) -> Iterator[str]:
     """Every text of a module, with `{}` for what is put in."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

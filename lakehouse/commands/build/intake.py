@@ -32,7 +32,7 @@ def add_to(app: typer.Typer) -> None:
 def intake(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[TABLE]...", help="Tables taken from a database or a topic; all by default."),
+        typer.Argument(metavar="TABLE", help="Tables taken from a database or a topic; all by default."),
     ] = None,
     *,
     whole: Annotated[

@@ -209,7 +209,7 @@ def status(table: TableNames = None, *, as_json: AsJson = False) -> None:
 
 
 def accept(
-    table: Annotated[str, typer.Argument(help="Table whose stream does not go on.")],
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="Table whose stream does not go on.")],
     *,
     reason: Annotated[str, typer.Option(help="Why; kept in the table's log with your name.")],
 ) -> None:

@@ -49,7 +49,7 @@ def add_to(app: typer.Typer) -> None:
 def explain_row(
     name: Annotated[str, typer.Argument(metavar="TABLE", help="A table, or its quarantine: silver.orders_quarantine.")],
     filters: Annotated[
-        list[str], typer.Argument(metavar="COLUMN=VALUE…", help="Which row; its key's columns are enough.")
+        list[str], typer.Argument(metavar="COLUMN=VALUE", help="Which row; its key's columns are enough.")
     ],
     limit: Annotated[int, typer.Option("--limit", min=1, help="Most rows shown of each table; --json has all.")] = 5,
     *,

@@ -27,7 +27,7 @@ from lakehouse.settings import Settings, get_settings
 from lakehouse.texts import counted, program
 
 PORT = 8600
-Names = Annotated[list[str] | None, typer.Argument(metavar="[TABLE]…", help="Tables with features; else all.")]
+Names = Annotated[list[str] | None, typer.Argument(metavar="TABLE", help="Tables with features; else all.")]
 AsOf = Annotated[
     date | None,
     typer.Option(
@@ -80,8 +80,8 @@ def rebuild_them(names: Names = None, *, as_of: AsOf = None) -> None:
 
 
 def show(
-    entity: Annotated[str, typer.Argument(help="Whom the rows are about, such as user.")],
-    key: Annotated[list[str], typer.Argument(metavar="ID…", help="Values of the key columns, in their order.")],
+    entity: Annotated[str, typer.Argument(metavar="ENTITY", help="Whom the rows are about, such as user.")],
+    key: Annotated[list[str], typer.Argument(metavar="ID", help="Values of the key columns, in their order.")],
     *,
     as_of: AsOf = None,
     as_json: AsJson = False,
