@@ -132,6 +132,14 @@ def test_arguments_are_written_as_they_are_given() -> None:
         assert f"$ lakehouse {usage} [OPTIONS]\n" in page
 
 
+def test_the_page_of_contract_words_says_when_a_null_has_a_rule_of_its_own() -> None:
+    """It said `<column>_present` of every required column: who looks for that rule of one with a check finds none."""
+    page = generate.contract_page().replace("\n", " ")
+    assert (
+        "null breaks each of its checks where it is null; one without a check gives the rule `<column>_present`" in page
+    )
+
+
 def messages(path: Path) -> Iterator[str]:
     """Every text of a module, with `{}` for what is put in."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
