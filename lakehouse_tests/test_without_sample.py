@@ -39,6 +39,7 @@ for arguments, code, told in (
     (["tables"], 0, ""),
     (["status"], 0, "Nothing was built yet"),
     (["land", "events", "."], 2, "No table reads landed files of 'events'."),
+    (["clocks"], 0, "No table compares its event times"),
     (["demo"], 2, "which are not here: land files of your own"),
     (["demo-stream"], 2, "which are not here: land files of your own"),
     (["demo-online"], 2, "which are not here: land files of your own"),

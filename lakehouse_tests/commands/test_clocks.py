@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from lakehouse.catalog import tables
+from lakehouse.commands.inspect import clocks
+from lakehouse.read.lake import PinnedLake
 from lakehouse_tests.commands.conftest import RANGE, Cli
 
 
@@ -34,6 +37,15 @@ def test_without_figures_that_is_said(cli: Cli) -> None:
     assert (said.code, said.out) == (0, "")
     assert "No figures of producers yet" in said.err
     assert cli("clocks", "--json").json == []
+
+
+def test_without_a_clock_in_any_table_that_is_said(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It promised figures from the next build on, which no build of such tables keeps."""
+    bare = {"bronze.events": tables()["bronze.events"]}
+    monkeypatch.setattr(clocks, "lake_without_engine", lambda settings: PinnedLake(settings, bare))
+    said = cli("clocks")
+    assert (said.code, said.out) == (0, "")
+    assert 'No table compares its event times with the arrival of its rows: write clock=Clock("…")' in said.err
 
 
 def test_producers_can_be_landed(cli: Cli) -> None:

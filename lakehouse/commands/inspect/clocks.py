@@ -16,6 +16,7 @@ from lakehouse.commands.command import LookingCommand, examples
 from lakehouse.commands.console import AsJson, FromDay, ToDay, console, print_json, say, table
 from lakehouse.contracts import Clock
 from lakehouse.errors import CHECKS_FAILED
+from lakehouse.read.lake import Lake
 from lakehouse.settings import get_settings
 
 NEWEST = 30  # days
@@ -45,10 +46,21 @@ def clocks(first: FromDay = None, last: ToDay = None, *, as_json: AsJson = False
     if as_json:
         print_json(found)
     elif not found:
-        say("No figures of producers yet: they are kept from the next build of a day on.")
+        say(_nothing(lake, first, last))
     else:
         _print(found)
     raise typer.Exit(CHECKS_FAILED if any(each["wrong_days"] for each in found) else 0)
+
+
+def _nothing(lake: Lake, first: date | None, last: date | None) -> str:
+    """Why no producer is listed, and what to do."""
+    if all(each.clock is None for each in lake.tables.values()):
+        return (
+            'No table compares its event times with the arrival of its rows: write clock=Clock("…") in its file, '
+            "with the column of the event time."
+        )
+    asked = " of these days" if first or last else ""
+    return f"No figures of producers{asked} yet: they are kept from the next build of a day on."
 
 
 def _within(days: list[ProducerDay], first: date | None, last: date | None) -> list[ProducerDay]:
