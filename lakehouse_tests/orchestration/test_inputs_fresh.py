@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from functools import cache
@@ -108,6 +109,7 @@ def test_the_exit_code_tells(world: World, ready: Callable[..., Result]) -> None
     done = ready(GOLD, DAYS[0])
     assert done.exit_code == 1
     assert f"{BRONZE} {DAYS[0]} is not published" in done.stdout
+    assert re.search(r"T\d\d:\d\d:\d\dZ", done.stdout), "in full seconds, as `history` and the guide show times"
     assert ready(GOLD, DAYS[0], "--stale-ok").exit_code == 0
 
 

@@ -57,7 +57,7 @@ def ready(
     if as_json:
         print_json(asdict(found))
     else:
-        at = iso(found.published_at) if found.published_at else ""
+        at = iso(found.published_at.replace(microsecond=0)) if found.published_at else ""
         cells = [found.table, found.day, found.status, found.rows, found.version, at, found.reason]
         columns = ("table", "day", "status", "rows", "version", "published", "waits for")
         console().print(table(columns, [cells], right=("rows", "version")))
