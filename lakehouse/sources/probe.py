@@ -237,7 +237,8 @@ def _wrong_header(header: Sequence[str], landing: Landing, optional: Collection[
         for sign, told in SEPARATORS.items():
             if len(header) == 1 and sign in header[0] and not {*landing.columns}.isdisjoint(header[0].split(sign)):
                 found += f", separated by {told}; if all its files are, give its Landing separator={sign!r}"
-        if len(missing) < len(landing.columns):
+        # A file with none of its columns is empty, another's or without a header: to let it lack them helps nobody.
+        if not {*landing.columns}.isdisjoint(header):
             found += f"; if its files may lack that, write optional={tuple(missing)!r} in its Landing"
         return f"lacks the column(s) {', '.join(missing)}; its header holds {found}"
     if len(set(header)) != len(header):

@@ -87,6 +87,18 @@ def test_a_column_that_a_file_may_lack_is_null_there(spark: SparkSession, tmp_pa
     assert [(row["id"], row["till"], row["till_no"]) for row in rows] == [("1", "a", None), ("2", None, "b")]
 
 
+@pytest.mark.parametrize("text", ["", "1,T1\n2,T2\n", "id;till\n1;T1\n"])
+def test_a_file_with_none_of_its_columns_is_not_told_to_lack_them(text: str, tmp_path: Path) -> None:
+    """Beside optional columns it was: an empty file got `optional=('id',)`, which makes nothing right."""
+    folder = tmp_path / "landing" / "tills"
+    folder.mkdir(parents=True)
+    (folder / "2026-03-01.csv").write_text(text)
+    (found,) = probe(landing_files(tmp_path, TILLS), TILLS)
+    problem = found.problem or ""
+    assert problem.startswith("2026-03-01.csv lacks the column(s) id; its header holds ")
+    assert "optional=" not in problem
+
+
 @pytest.mark.parametrize(
     ("kind", "optional", "told"),
     [
