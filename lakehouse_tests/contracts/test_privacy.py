@@ -50,6 +50,14 @@ def test_a_person_of_a_column_that_is_not_personal_is_refused(word: str, behind:
     )
 
 
+def test_a_further_column_of_the_same_name_is_personal_where_it_comes_from() -> None:
+    """Without it, `explain-row` and previews would show in bronze what silver hides. A text put together is another."""
+    (told,) = found(Privacy(), Privacy(further=("ward",)))
+    assert told.startswith("privacy.further: expected ward to be personal where it comes from, got silver.rows.ward, not")
+    assert found(Privacy(), Privacy(further=("ward",)), lineage={"ward": ("patient", "people")}) == []
+    assert found(PATIENT, Privacy(further=("patient",))) == []
+
+
 @pytest.mark.parametrize("before", [PATIENT, Privacy(further=("patient",))])
 def test_a_personal_column_that_goes_on_is_personal_there(before: Privacy) -> None:
     """Without it, gold would show in previews and statistics what silver hides, and be left out by `forget`."""
