@@ -125,8 +125,12 @@ class Tracer:
         days = [row["_arrival_date"] for row in step.rows]
         landed = {f.path.relative_to(root).as_posix(): f for f in landing_files(root, landing, min(days), max(days))}
         wanted = {row["_source_file"] for row in step.rows}
-        if gone := sorted(wanted - set(landed)):
+        # One that is there still is read no more where the Landing has other names or another format by now.
+        unread = {name for name in wanted - set(landed) if (root / name).is_file()}
+        if gone := sorted(wanted - set(landed) - unread):
             step.notes.append(f"no longer in the landing zone: {', '.join(gone)}")
+        if unread:
+            step.notes.append(f"no longer read by this table's Landing: {', '.join(sorted(unread))}")
         there = [row for row in step.rows if row["_source_file"] in landed]
         # None, not empty: nothing was computed again, so nobody can say that it came out the same.
         if not there:

@@ -89,6 +89,8 @@ class Status:
         waiting_days: published days that read what is not published from its newest input.
         waits_for: what that is for the first of them; empty: there are none.
         older_code: published days that code other than today's built, counted by code version.
+        older_code_kept: how many of these stay as they are: their landed files are no longer there to be read, or their
+            rows were taken from a topic or a database, once.
         quarantined: rows in quarantine, without discarded ones.
         quarantined_since: when the oldest of them first failed.
         quarantined_by_rule: a row counts for each rule it broke.
@@ -116,6 +118,7 @@ class Status:
     waiting_days: list[date]
     waits_for: str
     older_code: dict[str, int]
+    older_code_kept: int
     quarantined: int
     quarantined_since: datetime | None
     quarantined_by_rule: dict[str, int]
@@ -177,6 +180,7 @@ def _state(lake: Lake, contract: Table, days: Days, of_runs: Outcomes, now: date
         waiting_days=waiting,
         waits_for=days.waits[waiting[0]] if waiting else "",
         older_code={code: len(days) for code, days in older.items()},
+        older_code_kept=len(set().union(*older.values()) - stale),
         quarantined=aside.rows,
         quarantined_since=aside.oldest,
         quarantined_by_rule=dict(aside.by_rule.most_common()),

@@ -114,6 +114,26 @@ def test_days_of_older_code_are_seen_and_built_again(aged: Path, renewed: tuple[
     assert paths(root) == between
 
 
+def test_older_code_is_not_offered_for_what_cannot_be_read_again(aged: Path, tmp_path: Path) -> None:
+    """Without it, `status` names a command for ever that finds nothing to do: the landed files were tidied away."""
+    root = tmp_path / "root"
+    shutil.copytree(aged, root)
+    (file,) = (root / "landing/online_retail").glob(f"{D[0]}*")
+    file.unlink()
+    select, name = ("--select", "bronze.online_retail"), "bronze.online_retail"
+    offered = "Rebuild what older code built"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(tables()[name].__dict__, "code_version", "newer")
+        (state,) = run(root, "status", *select, "--json").json
+        assert (sum(state["older_code"].values()), state["older_code_kept"]) == (len(D), 1)
+        assert offered in run(root, "status", *select).err, "the other days can be read"
+        shutil.rmtree(file.parent)
+        said = run(root, "status", *select).err
+        assert f"{len(D)} cannot be read again and stay as they are" in said
+        assert offered not in said
+        assert "Nothing to do" in run(root, "backfill", "--older-code", *select, *RANGE).err
+
+
 def test_older_code_leaves_alone_what_only_inputs_make_stale(aged: Path, tmp_path: Path) -> None:
     """A late file is no matter of code: it is for --stale to take in."""
     lake = tmp_path / "root"

@@ -53,7 +53,9 @@ def test_a_person_of_a_column_that_is_not_personal_is_refused(word: str, behind:
 def test_a_further_column_of_the_same_name_is_personal_where_it_comes_from() -> None:
     """Without it, `explain-row` and previews would show in bronze what silver hides. A text put together is another."""
     (told,) = found(Privacy(), Privacy(further=("ward",)))
-    assert told.startswith("privacy.further: expected ward to be personal where it comes from, got silver.rows.ward, not")
+    assert told.startswith(
+        "privacy.further: expected ward to be personal where it comes from, got silver.rows.ward, not"
+    )
     assert found(Privacy(), Privacy(further=("ward",)), lineage={"ward": ("patient", "people")}) == []
     assert found(PATIENT, Privacy(further=("patient",))) == []
 

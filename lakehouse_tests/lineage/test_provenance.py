@@ -21,6 +21,7 @@ from lakehouse.build.build import build
 from lakehouse.catalog import tables
 from lakehouse.commands.inspect.explain import _the_row
 from lakehouse.contracts import Input
+from lakehouse.contracts.landing import FileNames
 from lakehouse.errors import UsageError
 from lakehouse.lineage.provenance import Step, Tracer
 from lakehouse.read.lake import Lake
@@ -311,6 +312,12 @@ def test_a_landed_file_that_is_gone_or_changed_is_said(own: Lake) -> None:
     file.write_bytes(gzip.compress("\n".join([HEADER, line("536365", 3, "2.50")]).encode()))
     changed = explain(own, "bronze.online_retail", _source_row=2)
     assert any("Quantity: published 2, computed again 3" in each for each in changed.differences or ())
+    landing = own.table("bronze.online_retail").landing
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(vars(landing), "names", (FileNames("{day}.txt"),))
+        unread = explain(own, "bronze.online_retail", _source_row=2)
+        told = ["no longer read by this table's Landing: landing/online_retail/2011-03-01.csv.gz"]
+        assert (unread.differences, unread.notes) == (None, told)
     file.unlink()
     gone = explain(own, "bronze.online_retail", _source_row=2)
     assert gone.differences is None

@@ -73,7 +73,7 @@ def _print(found: Sequence[Status], settings: Settings) -> None:
         landed = landed_range(settings)
         way = f"Build what has landed: {program()} backfill --stale" if landed else f"Begin with: {program()} demo"
         say(f"{'Nothing' if len(found) == len(tables()) else 'None of these'} was built yet in {settings.root}. {way}")
-    if any(each.older_code for each in found):
+    if any(sum(each.older_code.values()) > each.older_code_kept for each in found):
         say(f"Rebuild what older code built: {program()} backfill --older-code")
     if any(each.failed_days or each.ended_days for each in found):
         say(f"Re-run what is missing: {program()} backfill --failed-only")
@@ -100,7 +100,8 @@ def _remarks(each: Status) -> Iterator[str]:
         yield f"inputs or code have changed since {_days(each.stale_days, ' was', ' were')} published"
     if each.older_code:
         told = ", ".join(f"{code} {counted(days, 'day')}" for code, days in each.older_code.items())
-        yield f"{counted(sum(each.older_code.values()), 'day')} of older code ({told})"
+        kept = f"; {each.older_code_kept} cannot be read again and stay as they are" if each.older_code_kept else ""
+        yield f"{counted(sum(each.older_code.values()), 'day')} of older code ({told}){kept}"
     if each.quarantined_by_rule:
         rules = ", ".join(f"{rule} {number:,}" for rule, number in each.quarantined_by_rule.items())
         yield f"in quarantine: {rules}"
