@@ -158,7 +158,7 @@ def older_code_metadata(older: Mapping[str, Sequence[date]]) -> dict[str, Any]:
     told = ", ".join(f"{code}: {len(days)} day(s)" for code, days in older.items())
     return {
         "older_code_days": sum(len(days) for days in older.values()),
-        "older_code": f"{told}; `lakehouse backfill --older-code` builds what can be read again" if told else "none",
+        "older_code": f"{told}; `lakehouse backfill --older-code` builds what can be built again" if told else "none",
     }
 
 

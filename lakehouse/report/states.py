@@ -85,12 +85,12 @@ class Status:
         restored_days: days that somebody restored though their inputs would give others; they wait as well.
         open_days: published days of which rows may come yet, as of today.
         unbuilt_days: days with input that no run has published, failed or left to somebody yet.
-        stale_days: published days whose inputs or code have changed since.
+        stale_days: published days whose inputs or code have changed since, of those that a run can build.
         waiting_days: published days that read what is not published from its newest input.
         waits_for: what that is for the first of them; empty: there are none.
         older_code: published days that code other than today's built, counted by code version.
-        older_code_kept: how many of these stay as they are: their landed files are no longer there to be read, or their
-            rows were taken from a topic or a database, once.
+        older_code_kept: how many of these stay as they are: their landed files are no longer there to be read, their
+            rows were taken from a topic or a database, once, or they are before the lake's first day.
         quarantined: rows in quarantine, without discarded ones.
         quarantined_since: when the oldest of them first failed.
         quarantined_by_rule: a row counts for each rule it broke.
@@ -153,7 +153,8 @@ def _state(lake: Lake, contract: Table, days: Days, of_runs: Outcomes, now: date
     # A day to come is published empty where its rows are in quarantine because of their day.
     published = sorted(day for day in found if day <= last or rows.get(day))
     unbuilt = {day for day in days.known if first <= day <= last}.difference(published, failed, days.ended)
-    stale = days.all_stale(lake, contract, {*days.ended, *published})
+    # No run builds a day before the first, which somebody may have moved since it was published.
+    stale = {day for day in days.all_stale(lake, contract, {*days.ended, *published}) if first <= day <= last}
     waiting = [day for day in published if day in days.waits]
     older = older_code(lake.settings.root, contract.id, contract.code_version, published)
     published_at = _published_at(snapshot)

@@ -114,8 +114,8 @@ def test_days_of_older_code_are_seen_and_built_again(aged: Path, renewed: tuple[
     assert paths(root) == between
 
 
-def test_older_code_is_not_offered_for_what_cannot_be_read_again(aged: Path, tmp_path: Path) -> None:
-    """Without it, `status` names a command for ever that finds nothing to do: the landed files were tidied away."""
+def test_older_code_is_not_offered_for_what_no_run_builds(aged: Path, tmp_path: Path) -> None:
+    """Without it, `status` names a command for ever that finds nothing to do: of landed files that were tidied away."""
     root = tmp_path / "root"
     shutil.copytree(aged, root)
     (file,) = (root / "landing/online_retail").glob(f"{D[0]}*")
@@ -127,9 +127,12 @@ def test_older_code_is_not_offered_for_what_cannot_be_read_again(aged: Path, tmp
         (state,) = run(root, "status", *select, "--json").json
         assert (sum(state["older_code"].values()), state["older_code_kept"]) == (len(D), 1)
         assert offered in run(root, "status", *select).err, "the other days can be read"
+        patch.setenv("LAKEHOUSE_FIRST_DAY", str(D[4]))
+        (state,) = run(root, "status", *select, "--json").json
+        assert (state["older_code_kept"], state["stale_days"]) == (4, [str(day) for day in D[4:]])
         shutil.rmtree(file.parent)
         said = run(root, "status", *select).err
-        assert f"{len(D)} cannot be read again and stay as they are" in said
+        assert f"{len(D)} cannot be built again and stay as they are" in said
         assert offered not in said
         assert "Nothing to do" in run(root, "backfill", "--older-code", *select, *RANGE).err
 

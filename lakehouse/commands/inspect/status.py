@@ -100,7 +100,7 @@ def _remarks(each: Status) -> Iterator[str]:
         yield f"inputs or code have changed since {_days(each.stale_days, ' was', ' were')} published"
     if each.older_code:
         told = ", ".join(f"{code} {counted(days, 'day')}" for code, days in each.older_code.items())
-        kept = f"; {each.older_code_kept} cannot be read again and stay as they are" if each.older_code_kept else ""
+        kept = f"; {each.older_code_kept} cannot be built again and stay as they are" if each.older_code_kept else ""
         yield f"{counted(sum(each.older_code.values()), 'day')} of older code ({told}){kept}"
     if each.quarantined_by_rule:
         rules = ", ".join(f"{rule} {number:,}" for rule, number in each.quarantined_by_rule.items())
