@@ -62,32 +62,32 @@ def _of_input(
         return ""
     if each.hours_close_after is not None and _closed_since(lake, each, built):
         return f"hours of {each.table} were closed"
-    if not _reads_others(lake, table, each, days, built):
+    others = _read_otherwise(lake, table, each, days, built)
+    if not others:
         return ""
-    newest = _newest_late(lake, each.table, days)
+    newest = _newest_late(lake, each.table, others)
     return f"late rows in {each.table} {newest}" if newest else f"{each.table} has changed"
 
 
-def _reads_others(
+def _read_otherwise(
     lake: Lake, table: Table, each: Input, days: Collection[date], built: Mapping[date, Mapping[str, int]]
-) -> bool:
-    """Whether some days read other rows of an input than they were built from; any publish makes a version."""
-    source, then = lake.table(each.table), dict[int, DayStates]()
+) -> dict[date, Snapshot | None]:
+    """The days of an input that some days would read other rows of now than they were built from; any publish is new.
+
+    Each with the input as it was then; None where it was never read, or the log does not tell that version any more.
+    """
+    source, found, then = lake.table(each.table), dict[date, Snapshot | None](), dict[int, Snapshot | None]()
     now = DayStates(source, lake.snapshot(each.table))
     for day in days:
-        near = {read for one in (day, *neighbours(table, day)) for read in input_days(each, one)}
-        version = built.get(day, {}).get(each.table)
-        if version is None:  # never built from it
-            if any(now.rows.get(read) for read in near):
-                return True
-            continue
+        version = built.get(day, {}).get(each.table, -1)
         if version not in then:
-            if (snapshot := _snapshot_then(lake, each.table, version)) is None:
-                return True
-            then[version] = DayStates(source, snapshot)
-        if any(now.identity(read) != then[version].identity(read) for read in near):
-            return True
-    return False
+            then[version] = _snapshot_then(lake, each.table, version)
+        before = then[version]
+        states = DayStates(source, before) if before else None
+        for read in {read for near in (day, *neighbours(table, day)) for read in input_days(each, near)}:
+            if now.identity(read) != states.identity(read) if states else now.rows.get(read):
+                found[read] = before
+    return found
 
 
 def _snapshot_then(lake: Lake, name: str, version: int) -> Snapshot | None:
@@ -125,11 +125,14 @@ def _closed_since(lake: Lake, each: Input, built: Mapping[date, Mapping[str, int
     return False
 
 
-def _newest_late(lake: Lake, name: str, days: Collection[date]) -> str:
-    """The newest arrival day that brought rows of some earlier event days; empty where none did."""
+def _newest_late(lake: Lake, name: str, days: Mapping[date, Snapshot | None]) -> str:
+    """The newest arrival day that brought rows of some earlier event days since then; empty where none did."""
     source = lake.table(name)
-    if source.content_day_column == source.day_column:
+    column = source.content_day_column
+    if column == source.day_column:
         return ""
-    by_day = lake.snapshot(name).by_day(source.content_day_column)
-    arrivals = {(file.partition[0] or "", day) for day in days for file in by_day.get(day, ())}
+    now, arrivals = lake.snapshot(name).by_day(column), set[tuple[str, date]]()
+    for day, before in days.items():
+        known = {file.first_name for file in before.by_day(column).get(day, ())} if before else set()
+        arrivals |= {(file.partition[0] or "", day) for file in now.get(day, ()) if file.first_name not in known}
     return max((arrived for arrived, day in arrivals if arrived > str(day)), default="")
