@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from lakehouse import store
 from lakehouse.build.late import accepted_through, rules_for
 from lakehouse.build.recompute import (
     PLACE,
@@ -126,7 +127,7 @@ class Tracer:
         landed = {f.path.relative_to(root).as_posix(): f for f in landing_files(root, landing, min(days), max(days))}
         wanted = {row["_source_file"] for row in step.rows}
         # One that is there still is read no more where the Landing has other names or another format by now.
-        unread = {name for name in wanted - set(landed) if (root / name).is_file()}
+        unread = {name for name in wanted - set(landed) if store.exists(root / name)}
         if gone := sorted(wanted - set(landed) - unread):
             step.notes.append(f"no longer in the landing zone: {', '.join(gone)}")
         if unread:

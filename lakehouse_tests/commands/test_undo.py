@@ -117,11 +117,13 @@ def test_a_restore_by_time_or_version(cli: Cli, root: Path, moment: str) -> None
 
 
 def test_a_restore_that_a_run_would_take_back_says_so(cli: Cli, root: Path, moment: str) -> None:
-    """Without it, the sensor `landed` built the days anew seconds later, and nobody knew that it would."""
+    """Without it, a run over the days would take the restore back, and nobody knew that it would."""
     assert moment
     said = cli("restore", REVENUE, "--version", "2", "--from", str(MONDAY), "--to", str(MONDAY))
     assert f"The inputs of {REVENUE} {MONDAY} have changed since that version" in said.err, said.err
-    assert "switch the sensor off" in said.err
+    assert "Nothing builds these days by itself until their inputs change once more" in said.err
+    assert f"backfill --stale --select {REVENUE}" in said.err
+    assert f"{REVENUE}: somebody restored {MONDAY}, which waits for a new input" in cli("status").err
     assert countries(root) == ["France", "Spain"]
 
 
