@@ -19,6 +19,7 @@ from lakehouse.errors import ContractError, SettingsError
 Source = tuple[str, str]  # table (or `landing.<source>`) and column
 FILE = "lineage.json"
 NOT_GIVEN = "in the columns that it gives"  # ends what is said of a transform that lacks some: it has no …
+NOT_WANTED = "among the columns that it gives, and its model has not"  # ends what is said of one that gives more
 NO_FRAME = "in place of a frame"  # ends what is said of one that returns something else: it has …
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from lakehouse.contracts.derived import NO_FRAME, NOT_GIVEN, Derived, Source
+from lakehouse.contracts.derived import NO_FRAME, NOT_GIVEN, NOT_WANTED, Derived, Source
 from lakehouse.contracts.mistakes import Mistake, are_known, unless
 from lakehouse.contracts.table import Table
 
 _TO_DO = {
     NOT_GIVEN: "Give them there; or take them, or what needs the arrival (clock, allowed_lateness), out of the table.",
+    NOT_WANTED: "Leave them out at its end, or add them to the model; what it needs on the way begins with `_`.",
     NO_FRAME: "End it with `return` and the frame.",
 }
 

@@ -14,14 +14,15 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from lakehouse.contracts import Table
-from lakehouse.contracts.derived import NOT_GIVEN, Derived, Source
+from lakehouse.contracts import Rule, Table
+from lakehouse.contracts.derived import NOT_GIVEN, NOT_WANTED, Derived, Source
 from lakehouse.contracts.lineage import one_by_one
 from lakehouse.contracts.table import CLOSING
 from lakehouse.contracts.topic import MESSAGE
 from lakehouse.errors import ContractError
 from lakehouse.lineage.recording import recorded
-from lakehouse.lineage.values import Frame, NotDerivedError
+from lakehouse.lineage.values import Frame, NoColumnError, NotDerivedError
+from lakehouse.read.targets import provenance
 from lakehouse.sources.reader import LINE_SCHEMA
 from lakehouse.spark.options import REMOTE
 
@@ -108,6 +109,8 @@ def derived(table: Table, inputs: Inputs) -> Derived:
         frame = recorded(table.transform, inputs)
         if lacks := _lacking(table, frame):
             return Derived(table.code.project, refused=f"no {', '.join(lacks)} {NOT_GIVEN}")
+        if surplus := [each.name for each in frame.columns if each.name not in table.columns and each.name[:1] != "_"]:
+            return Derived(table.code.project, refused=f"{', '.join(surplus)} {NOT_WANTED}")
         values = {name: frame.find(f"`{name}`") for name in table.columns}
     except NotDerivedError as error:
         return Derived(table.code.project, refused=str(error))
@@ -141,15 +144,36 @@ def _lacking(table: Table, frame: Frame) -> list[str]:
     return [name for name in (*table.columns, *table.beside) if not frame.named(name)]
 
 
-def broken_rules(table: Table) -> list[str]:
-    """Why rules of a table give no column, in this process; their columns are in no need of an engine here."""
-    found = []
-    for rule in table.rules:
-        try:
-            rule.holds()
-        except ContractError as error:
-            found.append(str(error))
-    return found
+def broken_rules(table: Table, inputs: Inputs) -> list[str]:
+    """Why rules of a table give no column, or read one that is not there, in this process; no engine is needed for it.
+
+    Args:
+        table: whose.
+        inputs: as `inputs_of` gives them.
+    """
+    try:
+        given = [each.name for each in recorded(table.transform, inputs).columns]
+    except Exception:  # noqa: BLE001  # as above
+        given = None
+    return [text for rule in table.rules if (text := _broken(rule, given))]
+
+
+def _broken(rule: Rule, given: Sequence[str] | None) -> str:
+    """What is wrong with a rule over these columns (None: not known); empty: nothing that can be told without rows."""
+    try:
+        rule.holds()
+    except ContractError as error:
+        return str(error)
+    if given is None:
+        return ""
+    there = dict.fromkeys([*given, *provenance().names])
+    try:
+        recorded(lambda rows: rows.select(rule.holds()), {"rows": [(name, None) for name in there]})
+    except NoColumnError as error:
+        return f"The rule {rule.name} reads {error}. A rule reads the columns that the transform gives."
+    except NotDerivedError:  # whatever it does, it may be right
+        return ""
+    return ""
 
 
 def _read(table: Table, found: Mapping[str, Any]) -> Derived:
@@ -167,7 +191,7 @@ def _answer() -> None:
             for name, columns in each["inputs"].items()
         }
         told = {"lacks": lacking(table, inputs)} if table.topic is not None else vars(derived(table, inputs))
-        found.append({**told, "rules": broken_rules(table)})
+        found.append({**told, "rules": broken_rules(table, inputs)})
     json.dump(found, answers)
 
 

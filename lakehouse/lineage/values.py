@@ -20,6 +20,10 @@ class NotDerivedError(LakehouseError):
     """A plan holds something whose sources are not known for certain; the text says what."""
 
 
+class NoColumnError(NotDerivedError):
+    """A plan names a column that is not there: Spark would refuse it, too."""
+
+
 @dataclass(frozen=True)
 class Value:
     """What the values of a column are made of.
@@ -132,7 +136,8 @@ def found_in(columns: Sequence[Column], text: str) -> Column:
     """The one column that a name means; of a field of a struct a column with its value.
 
     Raises:
-        NotDerivedError: there is none, or more than one.
+        NoColumnError: there is none.
+        NotDerivedError: there is more than one.
     """
     parts = parts_of(text)
     name, rest = parts[0].lower(), parts[1:]
@@ -142,7 +147,7 @@ def found_in(columns: Sequence[Column], text: str) -> Column:
     if not found:
         of = ", ".join(sorted({table for column in columns for table, _ in column.value.whole}))
         where = f" (of {of})" if of else ""
-        raise NotDerivedError(f"the column {text}, which is in none of the columns before it{where}")
+        raise NoColumnError(f"the column {text}, which is in none of the columns before it{where}")
     # The same column passed on twice is one; two columns of one name are not, and Spark refuses them as well.
     if len({column.id for column, _ in found}) > 1:
         raise NotDerivedError(f"the column {text}, which may be one of several")

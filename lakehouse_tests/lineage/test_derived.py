@@ -18,7 +18,7 @@ from lakehouse.contracts import Table
 from lakehouse.contracts.derived import Derived, read_lineage, write_lineage
 from lakehouse.contracts.lineage import grouping, lineage_mistakes, sources
 from lakehouse.errors import ContractError
-from lakehouse.lineage.derive import derive, derived, inputs_of
+from lakehouse.lineage.derive import broken_rules, derive, derived, inputs_of
 from lakehouse.lineage.functions import AGGREGATES, GENERATORS, WINDOWED
 from lakehouse.lineage.recording import recorded
 from lakehouse.lineage.values import NotDerivedError
@@ -256,6 +256,37 @@ def test_a_column_that_the_transform_does_not_give_is_named() -> None:
     table = known["gold.daily_revenue"]
     lacking = replace(table, transform=lambda transactions: table.transform(transactions).drop("net_revenue"))
     assert derived(lacking, inputs_of(table, known)).refused == "no net_revenue in the columns that it gives"
+
+
+def test_a_column_that_the_model_does_not_have_is_named() -> None:
+    """Without it, the table was locked, and each of its builds broke."""
+    known = declared()
+    table = known["gold.daily_revenue"]
+
+    def more(transactions: DataFrame) -> DataFrame:
+        return table.transform(transactions).withColumns({"vat": F.lit(1), "_on_the_way": F.lit(1)})
+
+    found = derived(replace(table, transform=more), inputs_of(table, known))
+    (mistake,) = lineage_mistakes(table, known, found)
+    assert str(mistake).startswith(
+        "the transform has vat among the columns that it gives, and its model has not. Leave them out at its end"
+    )
+
+
+def test_a_rule_over_a_column_that_is_not_there_is_named() -> None:
+    """Without it, a rule with a misspelt column was locked, and each build of the table broke."""
+    known = declared()
+    table = known["silver.transactions"]
+    wrong = replace(table.rules[0], name="sound", holds=lambda: F.col("amuont") > 0)
+    right = replace(table.rules[0], name="known", holds=lambda: F.col("_source_row") > F.length("_raw"))
+    made = replace(table)
+    made.__dict__["rules"] = (*table.rules, right, wrong)
+    inputs = inputs_of(table, known)
+    (said,) = broken_rules(made, inputs)
+    assert said.startswith("The rule sound reads the column amuont, which is in none of the columns before it")
+    assert [broken_rules(each, inputs_of(each, known)) for each in known.values() if each.rules and not each.taken] == [
+        [] for each in known.values() if each.rules and not each.taken
+    ]
 
 
 def test_a_transform_without_the_column_that_orders_its_rows_is_no_matter_of_lineage() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lakehouse.commands.change import forget as command
 from lakehouse.privacy import forget
 from lakehouse.privacy.alone import BusyError
 from lakehouse.privacy.erase import later_than
@@ -39,6 +40,14 @@ def test_whom_nobody_can_find_is_refused(tmp_path: Path, user: str | None, email
     """Without it, an erasure of nobody would be written down as done."""
     with pytest.raises(NobodyError, match=r"Say who|is no e-mail address"):
         subject(settings(tmp_path), {}, user, emails)
+
+
+def test_that_no_table_names_people_by_id_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, "0 lines" of a package whose tables say nothing of people would pass for a person who is nowhere."""
+    monkeypatch.setattr(command, "tables", dict)
+    said = run(tmp_path, "forget", "--user", "5", "--dry-run")
+    assert (said.code, "no row of a table is found by --user" in said.err) == (0, True)
+    assert "--user" not in run(tmp_path, "forget", "--email", "a@shop.example", "--dry-run").err
 
 
 def test_days_to_build_outlive_a_kill(tmp_path: Path) -> None:

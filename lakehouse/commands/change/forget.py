@@ -56,6 +56,9 @@ def forget(
         who = subject(settings, contracts, user, emails or ())
     except NobodyError as error:
         raise UsageError(str(error)) from None
+    if user is not None and not any(each.privacy.person for each in contracts.values()):
+        say("No table says which of its columns names a person by id, as privacy=Privacy(person=(…)) in its file does.")
+        say("So no row of a table is found by --user; landed lines are, by the usual fields.")
     if dry_run:
         _rehearse(settings, contracts, who.person, as_json=as_json)
         return
@@ -96,7 +99,7 @@ def _rehearse(settings: Settings, contracts: Mapping[str, Table], person: Person
         return
     say(f"{counted(landed.lines, 'line')} of {counted(landed.files, 'landed file')}; {landed.edited} to edit.")
     for each in found:
-        say(f"  {each['table']}: {each['rows']} rows of {each['days']} days")
+        say(f"  {each['table']}: {counted(each['rows'], 'row')} of {counted(each['days'], 'day')}")
     say("Dry run: nothing was written.")
 
 
