@@ -19,7 +19,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import types as T
 
-from lakehouse.contracts import Input
+from lakehouse.contracts import Input, Landing
 from lakehouse.delta.failpoints import FORGET_POINTS
 from lakehouse.delta.log import readable_at
 from lakehouse.delta.maintenance import Compactable, compact
@@ -50,6 +50,9 @@ SALES = table(
     "silver.sales", model("Sales", **COLUMNS), lambda x: x, {"x": Input("bronze.x")}, pii=("user_id",),
     person=("user_id",),
 )  # fmt: skip
+LANDED = table(
+    "bronze.x", model("Landed", day=COLUMNS["day"]), lambda files: files, {"files": Landing("x", "jsonl", ("n",))}
+)
 BEFORE = having(SALES, pii=(), person=())  # its commits keep bounds of the ids
 POINTS = ("before-erase-commit", "after-erase-commit", "before-purge", "after-clean-entry", "after-clean-checkpoint",
           "after-log-removal", "after-purge")  # fmt: skip
@@ -99,7 +102,7 @@ def check(lake: Lake, path: Path, expected: list[tuple[str, int]]) -> None:
 
 @pytest.fixture
 def sales(lake: LakeFactory) -> Lake:
-    return lake(SALES)
+    return lake(LANDED, SALES)
 
 
 @pytest.mark.parametrize("others", [0, 1, 30])
@@ -196,7 +199,7 @@ for path, point in zip(sys.argv[1::2], sys.argv[2::2]):
 def test_killed_anywhere_the_table_lives_and_a_second_erasure_ends_it(lake: LakeFactory, tmp_path: Path) -> None:
     """Without it, a kill in the middle would leave a table that nobody can write, or the person."""
     assert set(POINTS) < set(FORGET_POINTS)
-    lakes = {point: lake(SALES, root=tmp_path / point) for point in POINTS}
+    lakes = {point: lake(LANDED, SALES, root=tmp_path / point) for point in POINTS}
     paths = {point: lived(each, erased=point == "after-clean-entry") for point, each in lakes.items()}
     arguments = [str(each) for point in POINTS for each in (paths[point], point)]
     done = subprocess.run(
@@ -282,7 +285,7 @@ def test_random_histories(lake: LakeFactory, tmp_path: Path, seed: int, cases: C
     done = steps = 0
     for case in range(cases(8)):
         rng = random.Random(f"{seed}-{case}")
-        history = History(lake(SALES, root=tmp_path / f"root{case}"), rng)
+        history = History(lake(LANDED, SALES, root=tmp_path / f"root{case}"), rng)
         try:
             for _ in range(rng.randint(1, 14)):
                 history.step()
