@@ -152,9 +152,10 @@ def _state(lake: Lake, contract: Table, days: Days, of_runs: Outcomes, now: date
     first, last = lake.settings.first_day, newest_partition(lake.settings, lake.tables, now)
     # A day to come is published empty where its rows are in quarantine because of their day.
     published = sorted(day for day in found if day <= last or rows.get(day))
-    unbuilt = {day for day in days.known if first <= day <= last}.difference(published, failed, days.ended)
     # No run builds a day before the first, which somebody may have moved since it was published.
     stale = {day for day in days.all_stale(lake, contract, {*days.ended, *published}) if first <= day <= last}
+    restored = turned_down(lake, contract, stale)
+    left = {*published, *failed, *days.ended, *restored}
     waiting = [day for day in published if day in days.waits]
     older = older_code(lake.settings.root, contract.id, contract.code_version, published)
     published_at = _published_at(snapshot)
@@ -174,9 +175,9 @@ def _state(lake: Lake, contract: Table, days: Days, of_runs: Outcomes, now: date
         warnings=[name for name, found in failing.items() if not any(each.blocking for each in found)],
         failed_days=sorted(failed),
         ended_days=sorted(stale & days.ended),  # a day that is up to date waits for nothing
-        restored_days=sorted(turned_down(lake, contract, stale)),
+        restored_days=sorted(restored),
         open_days=sorted(still_open(lake, contract, published, now)),
-        unbuilt_days=sorted(unbuilt),
+        unbuilt_days=[day for day in sorted(days.known) if first <= day <= last and day not in left],
         stale_days=[day for day in published if day in stale],
         waiting_days=waiting,
         waits_for=days.waits[waiting[0]] if waiting else "",
