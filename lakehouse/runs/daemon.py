@@ -25,6 +25,7 @@ from lakehouse.runs.reports import Report
 from lakehouse.runs.watch import Watch
 from lakehouse.servers.graphql import ask
 from lakehouse.servers.ports import HERE
+from lakehouse.servers.web import web_port
 from lakehouse.settings import Settings
 from lakehouse.texts import program
 
@@ -40,7 +41,7 @@ class DaemonClient:
     """What the web server of `lakehouse dev` is asked.
 
     Args:
-        settings: whose port and root they are.
+        settings: whose root it is, and whose port where none is on.
         say: is told what people should know, such as that nothing begins yet.
 
     Raises:
@@ -50,7 +51,7 @@ class DaemonClient:
     def __init__(self, settings: Settings, say: Callable[[str], None] = QUIET.say) -> None:
         self._settings = settings
         self._say = say
-        self._url = f"http://{HERE}:{settings.port}"
+        self._url = f"http://{HERE}:{web_port(settings)}"
 
     def launch(self, wanted: Mapping[str, Collection[date]], *, asked: Asked = PLAIN, title: str = "") -> str:
         """Start a backfill of some days, which may differ by table; returns its id.

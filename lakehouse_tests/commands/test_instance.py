@@ -33,6 +33,7 @@ from lakehouse.orchestration.run_tags import because, why_now
 from lakehouse.runs.executing import Asked, create_run, execute
 from lakehouse.servers.place import is_locked, locked
 from lakehouse.servers.ports import free_port
+from lakehouse.servers.web import DEV_LOCK, web_port
 from lakehouse.settings import Settings
 from lakehouse_tests.commands.conftest import Cli
 
@@ -288,13 +289,16 @@ def test_a_second_dev_on_a_root_is_refused(
     monkeypatch.setattr(dev_command.signal, "signal", lambda *_: None)
     monkeypatch.setattr(dev_command.os, "execve", lambda program, *_: began.append(program))
     with opened_instance(settings):
-        held = locked(settings.dagster_home / dev_command.LOCK)
+        held = locked(settings.dagster_home / DEV_LOCK)
     monkeypatch.chdir(root)  # it changes its folder, which is taken back
     assert held is not None
     said = cli("dev", "--port", str(free_port()))
     assert (said.code, began) == (2, [])
     assert f"`lakehouse dev` is on for {root} already" in said.err
     os.close(held)
-    assert cli("dev", "--port", str(free_port())).code == 0
+    assert web_port(settings) == settings.port, "none is on"
+    port = free_port()
+    assert cli("dev", "--port", str(port)).code == 0
     assert began
-    assert is_locked(settings.dagster_home / dev_command.LOCK)
+    assert is_locked(settings.dagster_home / DEV_LOCK)
+    assert web_port(settings) == port, "commands ask the one that is on, whatever its port"

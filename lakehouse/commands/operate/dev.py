@@ -20,11 +20,11 @@ from lakehouse.commands.console import say
 from lakehouse.errors import LakehouseError, UsageError
 from lakehouse.servers.place import locked
 from lakehouse.servers.ports import HERE, free_port, is_free
+from lakehouse.servers.web import DEV_LOCK
 from lakehouse.settings import Settings, get_settings
 
 _SUPERSEDED = "ignore:Function `dev_command` is superseded"
 LAST_PORT = 65535
-LOCK = "dev.lock"  # in Dagster's folder
 
 
 def add_to(app: typer.Typer) -> None:
@@ -48,7 +48,7 @@ def dev(
 
     with opened_instance(settings):  # its processes start together, and find the tables of a new instance made
         home = settings.dagster_home
-    alone = _be_alone(home)
+    alone = _be_alone(home, chosen)
     from lakehouse.report.serve import start
 
     beside = chosen + 1 if chosen < LAST_PORT and is_free(chosen + 1) else free_port()
@@ -75,14 +75,19 @@ def dev(
     os.execve(command[0], command, environment)  # noqa: S606  # no shell: this very process becomes Dagster
 
 
-def _be_alone(home: Path) -> int:
-    """The descriptor of a lock that this process holds while it lives: two daemons would look after the same runs."""
-    descriptor = locked(home / LOCK, mode=0o666)  # for whoever shares the root; the umask keeps others out
+def _be_alone(home: Path, port: int) -> int:
+    """The descriptor of a lock that this process holds while it lives: two daemons would look after the same runs.
+
+    The file says where it listens.
+    """
+    descriptor = locked(home / DEV_LOCK, mode=0o666)  # for whoever shares the root; the umask keeps others out
     if descriptor is None:
         raise UsageError(
             f"`lakehouse dev` is on for {home.parent} already, and one looks after all of its runs. "
             "Use its pages, or end it first: Ctrl-C where it was started."
         )
+    os.truncate(descriptor, 0)
+    os.write(descriptor, str(port).encode())
     return descriptor
 
 
