@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 
 from rich.console import Console
@@ -119,17 +119,25 @@ def _reasons(report: Report, settings: Settings) -> None:
 def _reasons_of(each: TableOutcome, *, interrupted: bool) -> None:
     if each.broken:
         _line(f"{each.table} broke: {each.broken}")
-    for day, why in sorted(each.failed.items())[:MOST_REASONS]:
-        _line(f"{each.table} {day} failed: {why}")
-    if len(each.failed) > MOST_REASONS:
-        _line(f"{each.table}: {len(each.failed) - MOST_REASONS} more days failed ({days_text(each.failed)})")
+    failed = list(_by_reason(each.failed).items())
+    for why, days in failed[:MOST_REASONS]:
+        _line(f"{each.table} {days_text(days)} failed: {why}")
+    if more := sum(len(days) for _, days in failed[MOST_REASONS:]):
+        _line(f"{each.table}: {more} more days failed ({days_text(each.failed)})")
     for text in each.also[:MOST_REASONS]:
         say(f"{each.table} also wrote {text}")
     for text in each.warnings[:MOST_REASONS]:
         _line(f"{each.table} warns, {text}", style="yellow")
-    for why in () if interrupted else dict.fromkeys(each.skipped.values()):
-        days = [day for day, reason in each.skipped.items() if reason == why]
+    for why, days in () if interrupted else _by_reason(each.skipped).items():
         _line(f"{each.table} {days_text(days)} skipped: {why}", style="yellow")
+
+
+def _by_reason(days: Mapping[date, str]) -> dict[str, list[date]]:
+    """The days of each reason, in order; one cause may have failed them all."""
+    found: dict[str, list[date]] = {}
+    for day, why in sorted(days.items()):
+        found.setdefault(why, []).append(day)
+    return found
 
 
 def _line(text: str, style: str = "red") -> None:
