@@ -197,9 +197,9 @@ def _replace(audited: Audited, base: Base, facts: Facts) -> int:
     days = [*audited.good, *work.also]
     valid = _of_days(audited, VALID, days)
     seconds = audited.laps.work
-    codes = _codes_of_further_days(work)
+    kept = _kept_of_further_days(work)
     figures = {
-        day.isoformat(): {**audited.metrics[day].as_json(), "seconds": seconds} | codes.get(day, {}) for day in days
+        day.isoformat(): {**audited.metrics[day].as_json(), "seconds": seconds} | kept.get(day, {}) for day in days
     }
     # The gate inside looks at the files once more: one that a vacuum or a person took away meanwhile is refused.
     failpoint(table.id, "before-commit")
@@ -213,17 +213,19 @@ def _replace(audited: Audited, base: Base, facts: Facts) -> int:
     return version
 
 
-def _codes_of_further_days(work: Work) -> dict[date, dict[str, str]]:
-    """By further day of an upsert, the code that the history goes on to name, where it names one.
+def _kept_of_further_days(work: Work) -> dict[date, dict[str, Any]]:
+    """By further day of an upsert, what the history goes on to say of it: its code, and what a restore turned down.
 
     A day that older code built is stale until it is built itself, and rows of that code are carried over in it. Were it
     told as built by this code, nobody would find it by its code, and that it is stale be taken for a change of inputs.
+    Nor is a restored day built by this: it waits as before, or a sensor would build it from what was turned down.
     """
     base = work.base
     if not (base.table.upsert and base.is_live and work.also):
         return {}
-    built = latest_records(base.lake.settings.root, base.table.id, work.also, figures=())
-    return {day: {"code_version": record.code_version} for day, record in built.items()}
+    built = latest_records(base.lake.settings.root, base.table.id, work.also, figures=("tried",))
+    tried = {day: {"tried": each.figures["tried"]} for day, each in built.items() if "tried" in each.figures}
+    return {day: {"code_version": each.code_version, **tried.get(day, {})} for day, each in built.items()}
 
 
 def _refuse(base: Base, facts: Facts) -> int:

@@ -18,7 +18,7 @@ from lakehouse.days import days_between, newest_day
 from lakehouse.delta.transactions import day_transaction, days_of_transactions
 from lakehouse.read.lake import Lake
 from lakehouse.records.day_record import DayRecord
-from lakehouse.records.history import RESTORE, latest_records
+from lakehouse.records.history import latest_records
 
 
 def stale_days(lake: Lake, table: Table, days: Collection[date] | None = None) -> list[date]:
@@ -94,7 +94,8 @@ def turned_down(lake: Lake, table: Table, days: Collection[date]) -> set[date]:
         days: the days to look at.
     """
     newest = latest_records(lake.settings.root, table.id, days, figures=("tried",)) if days else {}
-    restored = {day: each for day, each in newest.items() if each.operation == RESTORE and "tried" in each.figures}
+    # Not by its operation: what replaces a day for the sake of others (an upsert, an erasure) says it on.
+    restored = {day: each for day, each in newest.items() if "tried" in each.figures}
     now = as_made_by(lake, table, {day: each.code_version for day, each in restored.items()})
     return {day for day, each in restored.items() if each.figures["tried"] == now[day]}
 

@@ -19,11 +19,12 @@ from pyspark.sql import types as T
 from lakehouse.build.base import open_base
 from lakehouse.build.build import build
 from lakehouse.build.result import FAILED, PUBLISHED, UNCHANGED
-from lakehouse.build.stale import changed_days, stale_days
+from lakehouse.build.stale import changed_days, stale_days, turned_down
 from lakehouse.contracts import Input, Table
 from lakehouse.errors import PublishConflictError
 from lakehouse.read.lake import IndexBounds, Lake
 from lakehouse.records.history import older_code
+from lakehouse.versions.restore import plan_restore, restore
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import model, put, rows_of, table
 from lakehouse_tests.fixtures.shop.silver.orders import orders
@@ -397,6 +398,25 @@ def test_days_that_are_replaced_beside_the_asked_ones_stay_of_their_code(shop: S
     assert changed_days(shop.lake, orders) == [], "what reads the table would be said to wait for an input of the day"
     shop.build([DAYS[0]])
     assert older_code(root, orders.id, orders.code_version) == {}
+
+
+def test_days_that_are_replaced_beside_the_asked_ones_stay_restored(shop: Shop) -> None:
+    """Without it, an order's cancellation of today let the sensor build its day from what somebody had turned down."""
+    good = [bought("long", 0), bought("short", 0)]
+    shop.build(shop.sell(good))
+    wrong = [bought("long", 0), bought("short", 0, amount="99.00")]
+    shop.build(shop.sell(wrong))
+    version = shop.lake.snapshot(orders.id).version - 1
+    restore(shop.lake, plan_restore(shop.lake, orders, version, [DAYS[0]]), by="somebody")
+    assert turned_down(shop.lake, orders, DAYS) == {DAYS[0]}
+    assert shop.build(shop.sell([*wrong, cancelled("long", 2)])).also_replaced == {DAYS[0]: 2}
+    assert shop.found()["long"]["status"] == "cancelled"
+    assert shop.found()["short"]["amount"] == Decimal("10.00"), "it is as it was restored"
+    assert turned_down(shop.lake, orders, DAYS) == {DAYS[0]}
+    shop.sell([*good, cancelled("long", 2)])
+    assert turned_down(shop.lake, orders, DAYS) == set(), "its input is another one"
+    shop.build([DAYS[0]])
+    assert shop.found() == shop.wanted()
 
 
 @pytest.mark.spark
