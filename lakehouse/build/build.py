@@ -17,6 +17,7 @@ from lakehouse.build.result import UNCHANGED, BuildResult, DayResult
 from lakehouse.build.slices import Slicing
 from lakehouse.build.space import said_when_full
 from lakehouse.build.stage import stage
+from lakehouse.build.stale import turned_down
 from lakehouse.build.work import Run, Work, growing, make_work
 from lakehouse.checks.metrics import DayMetrics
 from lakehouse.checks.producers import producer_days
@@ -37,6 +38,7 @@ def build(
     force: bool = False,
     slicing: Slicing | None = None,
     one_batch: bool = False,
+    unasked: bool = False,
 ) -> BuildResult:
     """Compute and publish some days of a table.
 
@@ -56,6 +58,7 @@ def build(
         slicing: stage the rows slice by slice, where the contract says how (`slice_by`); what was staged outlives a
             kill. Forced builds begin anew.
         one_batch: of a source outside, take one batch, even where more is there.
+        unasked: nobody has asked for it: days that somebody restored are left alone until their inputs change.
 
     Raises:
         PublishConflictError: another run published the only day that is left meanwhile, or one of those of an upsert.
@@ -65,7 +68,7 @@ def build(
     if slicing is not None and table.layout.slice_by is None:
         slicing.tell(f"{table.id}: built whole, since its contract has no slice_by")
         slicing = None
-    asked, run, laps = sorted(set(days)), Run(run_id, force, slicing, one_batch), Laps()
+    asked, run, laps = sorted(set(days)), Run(run_id, force, slicing, one_batch, unasked), Laps()
     with said_when_full(table.id, lake.path(table.id)):
         base = open_base(lake, table)  # first: what is published meanwhile is then a conflict, and not overwritten
         return _build(base, asked, run, laps) if table.taken is None else take(base, asked, run, laps)
@@ -118,6 +121,11 @@ def _planned(base: Base, days: Sequence[date], run: Run) -> tuple[Plan, list[dat
     plan = make_plan(lake, table, days)
     # By fingerprints alone, before any engine starts: a repeat of a whole backfill costs a look at the logs.
     todo = [day for day in days if run.force or not base.is_current(day, plan.fingerprints[day])]
+    if run.unasked and todo:
+        # Now, and not when the run was decided on: since then somebody may have restored them, or its own steps before
+        # this one have published what they are to be built from.
+        restored = turned_down(lake, table, todo)
+        todo = [day for day in todo if day not in restored]
     if table.landing and take_out_forgotten(lake.settings, table, [file for day in todo for file in plan.landed[day]]):
         plan = make_plan(lake, table, days)  # the files are not what they were a moment ago
     return plan, todo

@@ -101,12 +101,14 @@ class Run:
             far a database was read.
         slicing: how the rows are cut; None: staged as a whole.
         one_batch: of a source outside, take no second batch where more is there.
+        unasked: nobody has asked for it: days that somebody restored wait for another input.
     """
 
     run_id: str
     force: bool = False
     slicing: Slicing | None = None
     one_batch: bool = False
+    unasked: bool = False
 
 
 def growing(base: Base, plan: Plan, growth: Growth, run: Run, laps: Laps) -> Work:

@@ -36,7 +36,7 @@ from lakehouse.errors import BadPartitionsError, LakehouseError
 from lakehouse.orchestration.checks import check_specs, day_evaluations, evaluations, not_fresh
 from lakehouse.orchestration.declared import code_reference, column_lineage, column_schema, report_link
 from lakehouse.orchestration.ended import told_by_whom
-from lakehouse.orchestration.instance import claim_run
+from lakehouse.orchestration.instance import claim_run, is_unasked
 from lakehouse.orchestration.metadata import (
     also_metadata,
     also_text,
@@ -169,8 +169,9 @@ def _built(
 ) -> BuildResult:
     if not days:
         return BuildResult(table, -1, {})
-    slicing = slicing_of(context.run.tags, context.log.info)
-    return build(lakehouse.lake(), table, days, run_id=context.run.run_id, force=lakehouse.force, slicing=slicing)
+    run, slicing = context.run, slicing_of(context.run.tags, context.log.info)
+    how = {"force": lakehouse.force, "unasked": is_unasked(run.tags)}
+    return build(lakehouse.lake(), table, days, run_id=run.run_id, slicing=slicing, **how)
 
 
 def _is_told_here(

@@ -50,7 +50,7 @@ from lakehouse.orchestration.instance import (
 from lakehouse.orchestration.lake_state import state_of
 from lakehouse.orchestration.metadata import asset_key
 from lakehouse.orchestration.pieces import Piece, bridged, pieces_of
-from lakehouse.orchestration.run_tags import DAYS_TAG, WHY_TAG, span_text
+from lakehouse.orchestration.run_tags import AUTOMATIC, DAYS_TAG, WHY_TAG, span_text
 from lakehouse.privacy.alone import erasure_is_on
 from lakehouse.read.lake import Lake, PinnedLake
 from lakehouse.records.history import latest_records
@@ -61,7 +61,6 @@ from lakehouse.texts import days_text
 INTERVAL = 20  # seconds
 SETTLES_IN = 10.0  # seconds after which a landed file is taken to be whole
 WAITS_FOR_FILES = 60.0  # most seconds that a day whose files come all day long waits for a moment without a new one
-AUTOMATIC = "lakehouse/automatic"
 _ERASES = "A `lakehouse forget` is on, which builds what it changes. All else that is due waits for its end."
 # What crashed is started again by Dagster; what failed for its data is not, until the data changes.
 TAGS = {AUTOMATIC: "true", **STARTED_AGAIN}

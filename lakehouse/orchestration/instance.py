@@ -22,11 +22,12 @@ from dagster import (
 )
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
+from dagster._core.storage.tags import PARENT_RUN_ID_TAG, RETRY_NUMBER_TAG
 
 from lakehouse import store
 from lakehouse.days import days_between
 from lakehouse.orchestration.metadata import asset_key
-from lakehouse.orchestration.run_tags import DAYS_TAG, WHY_TAG, span_text, told_by
+from lakehouse.orchestration.run_tags import AUTOMATIC, DAYS_TAG, WHY_TAG, span_text, told_by
 from lakehouse.orchestration.state import copy_database, opening_lock, prepare_dagster_home
 from lakehouse.settings import Settings
 
@@ -146,6 +147,12 @@ def claim_run(instance: DagsterInstance, run: DagsterRun) -> None:
 def is_backfill(tags: Mapping[str, str]) -> bool:
     """Whether a run is part of a backfill, by its tags."""
     return DAGSTER_BACKFILL_TAG in tags or BACKFILL_TAG in tags
+
+
+def is_unasked(tags: Mapping[str, str]) -> bool:
+    """Whether nobody has asked for a run, by its tags: also not a person who starts one of the sensor's once more."""
+    by_somebody = PARENT_RUN_ID_TAG in tags and RETRY_NUMBER_TAG not in tags
+    return AUTOMATIC in tags and not by_somebody
 
 
 def days_of_run(tags: Mapping[str, str]) -> list[date]:

@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from datetime import date
 
 DAYS_TAG, WHY_TAG = "days", "why"
+AUTOMATIC = "lakehouse/automatic"  # of runs that the sensor of landed files has asked for
 LONGEST = 200  # of a tag's text
 _WHY: ContextVar[str] = ContextVar(WHY_TAG, default="")
 

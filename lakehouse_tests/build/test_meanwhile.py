@@ -166,3 +166,19 @@ def test_days_that_fail_are_told_beside_one_that_was_taken(lake: LakeFactory) ->
     result = build_beside(made, [lambda: other(made, THREE[1])], THREE[:2])
     assert (result.with_status(FAILED), result.with_status(UNCHANGED)) == (THREE[:1], THREE[1:2])
     assert bad(made) == ["bad0"]
+
+
+def test_a_run_that_nobody_has_asked_for_leaves_a_restored_day_alone(shop: Lake) -> None:
+    """Without it, a restore was undone where a run was on its way, or was there for another table of that day."""
+    other(shop, *THREE)
+    late(shop, THREE[1], 1)
+    other(shop, THREE[1])
+    table = shop.table(SILVER)
+    restore(shop, plan_restore(shop, table, shop.snapshot(SILVER).version - 1, [THREE[1]]), by="somebody")
+    late(shop, THREE[2], 2)
+    result = build(shop, table, THREE, run_id="sensor", unasked=True)
+    assert (result.with_status(PUBLISHED), result.with_status(UNCHANGED)) == ([THREE[2]], THREE[:2])
+    assert ids(shop) == ["a0", "a1", "a2", "late2"]
+    late(shop, THREE[1], 4)
+    assert build(shop, table, THREE, run_id="sensor", unasked=True).with_status(PUBLISHED) == [THREE[1]]
+    assert ids(shop) == ["a0", "a1", "a2", "late1", "late2", "late4"]

@@ -24,11 +24,12 @@ from lakehouse.delta.commit import ensure_table, replace_days
 from lakehouse.delta.target import Commit, Target
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.orchestration import automation
-from lakehouse.orchestration.automation import AUTOMATIC, Cursor, Decision, decide
+from lakehouse.orchestration.automation import Cursor, Decision, decide
 from lakehouse.orchestration.due_reasons import what_happened
 from lakehouse.orchestration.instance import checks_of
 from lakehouse.orchestration.metadata import asset_key
 from lakehouse.orchestration.pieces import Piece
+from lakehouse.orchestration.run_tags import AUTOMATIC
 from lakehouse.privacy.alone import alone
 from lakehouse.read.lake import Lake, PinnedLake
 from lakehouse.records.history import project_history

@@ -27,9 +27,10 @@ from lakehouse.definitions import defs
 from lakehouse.orchestration import automation
 from lakehouse.orchestration.alerts.sensor import look, store_path
 from lakehouse.orchestration.alerts.store import opened_store
-from lakehouse.orchestration.automation import AUTOMATIC, Cursor, decide
+from lakehouse.orchestration.automation import Cursor, decide
 from lakehouse.orchestration.ended import Ended, ended_days
 from lakehouse.orchestration.instance import DAGSTER_BACKFILL_TAG
+from lakehouse.orchestration.run_tags import AUTOMATIC
 from lakehouse.report.states import table_states
 from lakehouse.runs.executing import create_run, execute
 from lakehouse.sample.events import land_events
@@ -110,6 +111,33 @@ def test_what_somebody_restored_waits_for_a_new_input(world: World, name: str) -
     assert world.due() == {}
     assert turned_down(world.lake(), restored, DAYS[:2]) == set()
     assert "restored" not in world.look().reason
+
+
+@pytest.mark.parametrize(
+    ("tags", "unasked"),
+    [
+        ({}, False),
+        ({AUTOMATIC: "true"}, True),
+        ({AUTOMATIC: "true", "dagster/parent_run_id": "r", "dagster/retry_number": "1"}, True),
+        ({AUTOMATIC: "true", "dagster/parent_run_id": "r"}, False),
+    ],
+)
+def test_a_run_of_the_sensor_says_so_to_what_builds(runs: Foretold, tags: dict[str, str], unasked: bool) -> None:
+    """Without it, a run that was on its way took a restore back; and a person could not start it once more."""
+    told = []
+
+    def build(table: Table, days: Iterable[date], **words: Any) -> BuildResult:
+        told.append(words["unasked"])
+        return result(table, dict.fromkeys(days, GOOD))
+
+    runs._build = build
+    run = create_run(runs.instance, [EVENTS], DAY, DAY)
+    runs.instance.add_run_tags(run.run_id, tags)
+    again = runs.instance.get_run_by_id(run.run_id)
+    assert again is not None
+    for _ in execute(runs.instance, again):
+        pass
+    assert told == [unasked]
 
 
 @pytest.mark.parametrize("looks", [1, 3])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakehouse.catalog import tables
-from lakehouse.orchestration.automation import AUTOMATIC
+from lakehouse.orchestration.run_tags import AUTOMATIC
 from lakehouse.sample.events import land_events
 from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse_tests.ui.pages import asset_page

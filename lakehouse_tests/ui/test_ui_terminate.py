@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakehouse.catalog import tables
-from lakehouse.orchestration.automation import AUTOMATIC
 from lakehouse.orchestration.instance import days_of_run
+from lakehouse.orchestration.run_tags import AUTOMATIC
 from lakehouse.sample.events import land_events
 from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse.settings import LAYERS
