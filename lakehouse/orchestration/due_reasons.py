@@ -16,7 +16,7 @@ from lakehouse.delta.transactions import day_transaction
 from lakehouse.errors import HistoryGoneError
 from lakehouse.orchestration.run_tags import LONGEST
 from lakehouse.read.lake import Lake
-from lakehouse.records.history import latest_records
+from lakehouse.records.history import latest_records, records
 
 
 def what_happened(lake: Lake, due: Mapping[str, Collection[date]]) -> str:
@@ -31,18 +31,29 @@ def what_happened(lake: Lake, due: Mapping[str, Collection[date]]) -> str:
         if not days:
             continue
         table = lake.table(name)
-        built = latest_records(lake.settings.root, name, days, figures=("inputs",))
         if _have_closed(lake, table, days):
             told[f"the day is over, of {name}"] = None
         elif table.landing is not None:
             told[f"{_of_landing(lake, table, days)} {name}"] = None
-        inputs = {day: record.inputs for day, record in built.items()}
+        inputs = _built_from(lake, table, days)
         if _took_in(lake, table, days, inputs):
             told[f"late rows taken in by {name}"] = None
         for each in table.upstream.values():
             if said := _of_input(lake, table, each, days, inputs):
                 told[said] = None
     return "; ".join(told)[:LONGEST]
+
+
+def _built_from(lake: Lake, table: Table, days: Collection[date]) -> dict[date, Mapping[str, int]]:
+    """By day, from which version of each input it was built last; none of a day that never was."""
+    if not table.upstream:
+        return {}
+    root, figures = lake.settings.root, ("inputs",)
+    found = {day: each.inputs for day, each in latest_records(root, table.id, days, figures).items()}
+    # Who restores reads no input, and has seen what the build before was made from.
+    if restored := [day for day, inputs in found.items() if not inputs]:
+        found |= {each.day: each.inputs for each in records(root, table.id, restored, figures) if each.inputs}
+    return found
 
 
 def _took_in(lake: Lake, table: Table, days: Collection[date], built: Mapping[date, Mapping[str, int]]) -> bool:

@@ -28,6 +28,7 @@ from lakehouse.orchestration import automation
 from lakehouse.orchestration.alerts.sensor import look, store_path
 from lakehouse.orchestration.alerts.store import opened_store
 from lakehouse.orchestration.automation import Cursor, decide
+from lakehouse.orchestration.due_reasons import what_happened
 from lakehouse.orchestration.ended import Ended, ended_days
 from lakehouse.orchestration.instance import DAGSTER_BACKFILL_TAG
 from lakehouse.orchestration.run_tags import AUTOMATIC
@@ -111,6 +112,23 @@ def test_what_somebody_restored_waits_for_a_new_input(world: World, name: str) -
     assert world.due() == {}
     assert turned_down(world.lake(), restored, DAYS[:2]) == set()
     assert "restored" not in world.look().reason
+
+
+def test_what_has_come_since_a_restore_is_why_a_day_is_built(world: World) -> None:
+    """Without it, the run's page named late rows that had been in the day for long, and inputs that nobody touched."""
+    world.land(DAYS[0])
+    world.land(DAYS[3], DAYS[3], DAYS[0])
+    world.settle()
+    world.land(DAYS[0])
+    world.settle()
+    lake = world.lake()
+    silver = lake.table(SILVER)
+    restore(lake, plan_restore(lake, silver, lake.snapshot(SILVER).version - 1, DAYS[:1]), by="somebody")
+    assert what_happened(world.lake(), {SILVER: DAYS[:1]}) == "", "nothing has since"
+    world.land(DAYS[0])
+    world.publish(BRONZE, DAYS[0])
+    assert turned_down(world.lake(), silver, DAYS[:1]) == set()
+    assert what_happened(world.lake(), {SILVER: DAYS[:1]}) == f"{BRONZE} has changed"
 
 
 @pytest.mark.parametrize(
