@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from dagster import DagsterRunStatus, RunsFilter
@@ -92,7 +92,9 @@ def _rehearse(settings: Settings, contracts: Mapping[str, Table], person: Person
     """Say what would go."""
     landed = clean_landing(settings.root, contracts, person, dry_run=True)
     rows = held(settings, contracts, person)
-    found = [{"table": name, "rows": sum(days.values()), "days": len(days)} for name, days in rows.items()]
+    found: list[dict[str, Any]] = [
+        {"table": name, "rows": sum(days.values()), "days": len(days)} for name, days in rows.items()
+    ]
     if as_json:
         lines = {"landed_files": landed.files, "landed_lines": landed.lines, "lines_edited": landed.edited}
         print_json({**lines, "tables": found})
