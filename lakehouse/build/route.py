@@ -36,7 +36,7 @@ BEATEN = "_beaten"  # on a mark: another day's row comes before all rows of its 
 
 # By its first page a column keeps its dictionary, or is written anew without it. Of the usual 20,000 rows a page,
 # that is a third of a day of 60,000 rows, twice; and how the sizes of values are spread is asked by nobody. Without
-# both, a write takes seven eighths of the processor's time, and files of large days are a fiftieth larger.
+# both, a write takes nine tenths of the time, and files of large days are a thirtieth larger.
 _QUICK = {"parquet.page.row.count.limit": "5000", "parquet.size.statistics.enabled": "false"}
 # By transform, the columns of frames made in one way: what these are depends on nothing but code.
 _known: WeakKeyDictionary[Callable[..., DataFrame], dict[tuple[tuple[str, ...], str], Collection[str]]] = (
