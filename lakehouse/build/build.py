@@ -121,7 +121,7 @@ def _planned(base: Base, days: Sequence[date], run: Run) -> tuple[Plan, list[dat
     plan = make_plan(lake, table, days)
     # By fingerprints alone, before any engine starts: a repeat of a whole backfill costs a look at the logs.
     todo = [day for day in days if run.force or not base.is_current(day, plan.fingerprints[day])]
-    if run.unasked and todo:
+    if run.unasked:
         # Now, and not when the run was decided on: since then somebody may have restored them, or its own steps before
         # this one have published what they are to be built from.
         restored = turned_down(lake, table, todo)

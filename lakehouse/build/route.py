@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Rule, Table
+from lakehouse.contracts.fitting import surplus
 from lakehouse.delta.staged import (
     CONTENT,
     COPIES,
@@ -226,12 +227,10 @@ def _columns(table: Table, frame: DataFrame, made_as: str | None) -> Collection[
     wanted = {f.name: f.dataType.simpleString() for f in table.schema.fields}
     differing = [name for name, kind in wanted.items() if actual.get(name) != kind]
     wrong = [f"{name}: expected {wanted[name]}, got {actual.get(name, 'no such column')}" for name in differing]
-    # A column that the contract does not know would be dropped in silence; those of the engine begin with an
-    # underscore.
-    surplus = [n for n in actual if n not in table.columns and not n.startswith("_")]
-    if wrong or surplus:
+    unknown = surplus(table, actual)
+    if wrong or unknown:
         more = [f"and {len(wrong) - _MOST_TOLD} more"] if len(wrong) > _MOST_TOLD else []
-        also = [f"not in the contract: {', '.join(surplus)}"] if surplus else []
+        also = [f"not in the contract: {', '.join(unknown)}"] if unknown else []
         raise SchemaMismatchError(
             f"The transform of {table.id} does not give the columns of {table.model.__name__}: "
             f"{'; '.join(wrong[:_MOST_TOLD] + more + also)}. Change the transform or the contract so that they agree."

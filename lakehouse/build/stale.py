@@ -73,12 +73,10 @@ def _changed(lake: Lake, table: Table, stale: Sequence[date]) -> list[date]:
     built = latest_records(lake.settings.root, table.id, stale, figures=()) if stale else {}
     # Of a day that older code built, the fingerprint differs in any case: it is made once more with that code's
     # version, so that what is left is a change of its inputs.
-    by_code: dict[str, list[date]] = {}
-    for day in stale:
-        by_code.setdefault(built[day].code_version if day in built else table.code_version, []).append(day)
+    codes = {day: built[day].code_version if day in built else table.code_version for day in stale}
     changed: list[date] = []
-    for code, of_code in by_code.items():
-        changed += of_code if code == table.code_version else stale_days(lake, _as_built_by(table, code), of_code)
+    for made, days in _by_code(table, codes):
+        changed += days if made is table else stale_days(lake, made, days)
     return sorted(changed)
 
 
@@ -109,9 +107,8 @@ def as_made_by(lake: Lake, table: Table, codes: Mapping[date, str]) -> dict[date
         codes: by day, a code version.
     """
     found: dict[date, int] = {}
-    for code in set(codes.values()):
-        made = table if code == table.code_version else _as_built_by(table, code)
-        found |= make_plan(lake, made, sorted(day for day, each in codes.items() if each == code)).fingerprints
+    for made, days in _by_code(table, codes):
+        found |= make_plan(lake, made, days).fingerprints
     return found
 
 
@@ -205,6 +202,15 @@ def _awaited(each: Input, day: date, between: tuple[date, date]) -> list[date]:
     """
     first, newest = between
     return [read for read in input_days(each, day) if min(day, first) <= read <= max(day, newest)]
+
+
+def _by_code(table: Table, codes: Mapping[date, str]) -> Iterator[tuple[Table, list[date]]]:
+    """By code version of some days the table as that code has it, itself where it is of today, with its days sorted."""
+    by_code: dict[str, list[date]] = {}
+    for day in sorted(codes):
+        by_code.setdefault(codes[day], []).append(day)
+    for code, days in by_code.items():
+        yield table if code == table.code_version else _as_built_by(table, code), days
 
 
 def _as_built_by(table: Table, code: str) -> Table:

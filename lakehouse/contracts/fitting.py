@@ -7,7 +7,7 @@ rest: whether figures, slices, personal columns and what is taken from a databas
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from lakehouse.contracts.extract import TAKEN
 from lakehouse.contracts.features import feature_tables
@@ -25,6 +25,18 @@ _NO_NAME = r"[.`\x00-\x1f]"
 OF_THE_ASSET = frozenset(
     {"rows_in", "quarantined", "duplicates", "status", "checks", "commit_version", "preview", "report"}
 )
+
+
+def surplus(table: Table, given: Iterable[str]) -> list[str]:
+    """The columns that a transform gives and the contract does not know: they would be dropped in silence.
+
+    Those of the engine, and what a transform needs on its way, begin with an underscore.
+
+    Args:
+        table: the contract.
+        given: names of columns.
+    """
+    return [name for name in given if name not in table.columns and not name.startswith("_")]
 
 
 def column_mistakes(made: Table) -> Iterator[Mistake]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -37,21 +37,9 @@ def merge(snapshot: Snapshot, files: Sequence[DataFile], folder: Path) -> Staged
     known = [f.name for f in columns if f.name in shared and not pa.types.is_nested(schema.field(f.name).type)]
     path = new_path(folder, VALID, snapshot.partition_by, files[0].partition)
     with parquet.writer(path, schema, statistics=known) as writer:
-        for group in _groups(_batches(sources, schema)):
+        for group in parquet.row_groups(_batches(sources, schema), most_bytes=_GROUP_BYTES):
             writer.write_table(pa.Table.from_batches(group))
     return staged_file(path, dict(zip(snapshot.partition_by, files[0].partition, strict=True)))
-
-
-def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """Rows are held until they fill a row group: one batch a group would make many small ones to read."""
-    held: list[pa.RecordBatch] = []
-    for batch in batches:
-        held.append(batch)
-        if sum(each.nbytes for each in held) >= _GROUP_BYTES:
-            yield held
-            held = []
-    if held:
-        yield held
 
 
 def _batches(sources: Sequence[Path], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from lakehouse.contracts import Rule, Table
 from lakehouse.contracts.derived import NOT_GIVEN, NOT_WANTED, Derived, Source
+from lakehouse.contracts.fitting import surplus
 from lakehouse.contracts.lineage import one_by_one
 from lakehouse.contracts.table import CLOSING
 from lakehouse.contracts.topic import MESSAGE
@@ -109,8 +110,8 @@ def derived(table: Table, inputs: Inputs) -> Derived:
         frame = recorded(table.transform, inputs)
         if lacks := _lacking(table, frame):
             return Derived(table.code.project, refused=f"no {', '.join(lacks)} {NOT_GIVEN}")
-        if surplus := [each.name for each in frame.columns if each.name not in table.columns and each.name[:1] != "_"]:
-            return Derived(table.code.project, refused=f"{', '.join(surplus)} {NOT_WANTED}")
+        if more := surplus(table, [each.name for each in frame.columns]):
+            return Derived(table.code.project, refused=f"{', '.join(more)} {NOT_WANTED}")
         values = {name: frame.find(f"`{name}`") for name in table.columns}
     except NotDerivedError as error:
         return Derived(table.code.project, refused=str(error))
@@ -171,8 +172,8 @@ def _broken(rule: Rule, given: Sequence[str] | None) -> str:
         recorded(lambda rows: rows.select(rule.holds()), {"rows": [(name, None) for name in there]})
     except NoColumnError as error:
         return f"The rule {rule.name} reads {error}. A rule reads the columns that the transform gives."
-    except NotDerivedError:  # whatever it does, it may be right
-        return ""
+    except NotDerivedError:
+        pass  # whatever it does, it may be right
     return ""
 
 

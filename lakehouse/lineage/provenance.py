@@ -33,7 +33,7 @@ from lakehouse.errors import HistoryGoneError
 from lakehouse.lineage.contributing import PLACES, Made, Maker
 from lakehouse.read.lake import Lake
 from lakehouse.records.day_record import DayRecord
-from lakehouse.records.history import records
+from lakehouse.records.history import RESTORE, records
 from lakehouse.sources.landing import landing_files
 from lakehouse.sources.probe import probe_of
 from lakehouse.sources.reader import read_lines
@@ -195,7 +195,7 @@ class Tracer:
     def _brought_back(self, table: Table, own: DayRecord | None, older: Sequence[DayRecord]) -> DayRecord | None:
         """What first published a day that was restored; None for another day, or where the log no longer says it."""
         found = own
-        while found is not None and found.operation == "restore":
+        while found is not None and found.operation == RESTORE:
             try:
                 facts = read_entry(self._lake.path(table.id), found.version).facts
             except HistoryGoneError:

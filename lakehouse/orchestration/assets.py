@@ -169,9 +169,9 @@ def _built(
 ) -> BuildResult:
     if not days:
         return BuildResult(table, -1, {})
-    run, slicing = context.run, slicing_of(context.run.tags, context.log.info)
-    how = {"force": lakehouse.force, "unasked": is_unasked(run.tags)}
-    return build(lakehouse.lake(), table, days, run_id=run.run_id, slicing=slicing, **how)
+    run, force = context.run, lakehouse.force
+    slicing, unasked = slicing_of(run.tags, context.log.info), is_unasked(run.tags)
+    return build(lakehouse.lake(), table, days, run_id=run.run_id, force=force, slicing=slicing, unasked=unasked)
 
 
 def _is_told_here(

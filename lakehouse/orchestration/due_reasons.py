@@ -87,17 +87,19 @@ def _read_otherwise(
 
     Each with the input as it was then; None where it was never read, or the log does not tell that version any more.
     """
-    source, found, then = lake.table(each.table), dict[date, Snapshot | None](), dict[int, Snapshot | None]()
-    now = DayStates(source, lake.snapshot(each.table))
+    by_version: dict[int, set[date]] = {}
     for day in days:
-        version = built.get(day, {}).get(each.table, -1)
-        if version not in then:
-            then[version] = _snapshot_then(lake, each.table, version)
-        before = then[version]
-        states = DayStates(source, before) if before else None
-        for read in {read for near in (day, *neighbours(table, day)) for read in input_days(each, near)}:
-            if now.identity(read) != states.identity(read) if states else now.rows.get(read):
-                found[read] = before
+        reads = {read for near in (day, *neighbours(table, day)) for read in input_days(each, near)}
+        by_version.setdefault(built.get(day, {}).get(each.table, -1), set()).update(reads)
+    source, found = lake.table(each.table), dict[date, Snapshot | None]()
+    now = DayStates(source, lake.snapshot(each.table))
+    for version, reads in by_version.items():
+        before = _snapshot_then(lake, each.table, version)
+        if before is None:
+            found |= dict.fromkeys(read for read in reads if now.rows.get(read))
+        else:
+            then = DayStates(source, before)
+            found |= dict.fromkeys((read for read in reads if now.identity(read) != then.identity(read)), before)
     return found
 
 

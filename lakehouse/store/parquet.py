@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -79,3 +79,25 @@ def writer(path: Path, schema: pa.Schema, statistics: Collection[str]) -> pq.Par
     return pq.ParquetWriter(
         path, schema, compression="snappy", write_statistics=list(statistics) or False, store_decimal_as_integer=True
     )
+
+
+def row_groups(
+    batches: Iterable[pa.RecordBatch], *, most_bytes: int, most_rows: int | None = None
+) -> Iterator[list[pa.RecordBatch]]:
+    """What becomes a row group each: batches of many small files are of a few rows, and such groups are slow to read.
+
+    Args:
+        batches: in order.
+        most_bytes: in memory; a group is full once it has as many.
+        most_rows: a group is full once it has as many, too; None: however many.
+    """
+    group: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        group.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if size >= most_bytes or (most_rows is not None and rows >= most_rows):
+            yield group
+            group, rows, size = [], 0, 0
+    if rows:
+        yield group

@@ -178,23 +178,11 @@ def _quoted(value: str) -> str:
 def _write_parquet(schema: pa.Schema, rows: Iterable[pa.RecordBatch], out: Any) -> None:
     import pyarrow.parquet as pq
 
+    from lakehouse.store.parquet import row_groups  # late, as what it needs
+
     with pq.ParquetWriter(out, schema) as writer:
-        for group in _groups(rows):
+        for group in row_groups(rows, most_bytes=_GROUP_BYTES, most_rows=_GROUP):
             writer.write_table(pa.Table.from_batches(group, schema))
-
-
-def _groups(rows: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """What becomes a row group each: of many small files, batches are of a few rows."""
-    group: list[pa.RecordBatch] = []
-    number = size = 0
-    for batch in rows:
-        group.append(batch)
-        number, size = number + batch.num_rows, size + batch.nbytes
-        if number >= _GROUP or size >= _GROUP_BYTES:
-            yield group
-            group, number, size = [], 0, 0
-    if number:
-        yield group
 
 
 def _column(
