@@ -13,7 +13,8 @@ from lakehouse.contracts import Table
 from lakehouse.days import is_between
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.read.lake import Lake
-from lakehouse.records.history import latest_records
+from lakehouse.records.day_record import DayRecord
+from lakehouse.records.history import RESTORE, latest_records
 
 READY, STALE, MISSING, OPEN = "ready", "stale", "missing", "open"
 
@@ -24,7 +25,7 @@ class Readiness:
 
     Attributes:
         status: `ready`; `stale` where the last good data stands and something it is made from has changed since;
-            `missing` where the day was never published; `open` where it is ready, but not over: rows of it
+            `missing` where the day is not published; `open` where it is ready, but not over: rows of it
             may come.
         reason: what a day that is not ready waits for.
         version: of the table, as it was looked at; -1 where it does not exist.
@@ -59,8 +60,9 @@ def readiness(lake: Lake, table: Table, day: date, now: datetime) -> Readiness:
     published = rows > 0 or snapshot.transaction(day_transaction(day)) is not None
     found = verdicts(lake, table, [day])
     refused = [each for each in found if each.blocking]  # its last good rows stand, but are not of its newest input
+    record = latest_records(lake.settings.root, table.id, [day]).get(day)
     if not published:
-        status, reason = MISSING, f"{table.id} {day} was never published{_no_partition(lake, day)}"
+        status, reason = MISSING, f"{table.id} {day} {_never(record)}{_no_partition(lake, day)}"
     else:
         reason = _why_stale(lake, table, day, refused=bool(refused))
         status = STALE if reason else READY
@@ -68,7 +70,7 @@ def readiness(lake: Lake, table: Table, day: date, now: datetime) -> Readiness:
             status, reason = OPEN, f"rows of {day} may come {in_words(until)}"
     if refused:
         reason += "; its newest build was refused, " + "; ".join(f"{each.check}: {each.found}" for each in refused)
-    record = latest_records(lake.settings.root, table.id, [day]).get(day) if published else None
+    commit = record if published else None
     return Readiness(
         table.id,
         day,
@@ -76,10 +78,17 @@ def readiness(lake: Lake, table: Table, day: date, now: datetime) -> Readiness:
         reason,
         snapshot.version,
         rows,
-        record.run_id if record else None,
-        record.at if record else None,
+        commit.run_id if commit else None,
+        commit.at if commit else None,
         {each.check: each.found for each in found},
     )
+
+
+def _never(record: DayRecord | None) -> str:
+    """That a day is not published, with what took it away where it was."""
+    if record is None or record.operation != RESTORE:
+        return "was never published"
+    return f"is not published: it was restored, {record.at:%Y-%m-%d %H:%M} UTC, to a version before its first rows"
 
 
 def _no_partition(lake: Lake, day: date) -> str:

@@ -78,7 +78,10 @@ def check_days(settings: Settings, first: date | None, last: date | None) -> tup
     if first is None or last is None:
         landed = landed_range(settings)
         there = f" Files have landed for {landed[0]} … {landed[1]}." if landed else " No file has landed yet."
-        raise UsageError(f"Which days? Give --from DAY and --to DAY, both inclusive.{there}")
+        asked = "Which days? Give --from DAY and --to DAY"
+        if first or last:
+            asked = f"--from {first} needs --to DAY" if first else f"--to {last} needs --from DAY"
+        raise UsageError(f"{asked}, both inclusive.{there}")
     in_order(first, last)
     from lakehouse.orchestration.partitions import check_range
 

@@ -137,6 +137,8 @@ def test_version() -> None:
     ("arguments", "told"),
     [
         (["backfill"], "Which days? Give --from DAY and --to DAY"),
+        (["backfill", "--from", "2011-03-01"], "--from 2011-03-01 needs --to DAY"),
+        (["backfill", "--to", "2011-03-01"], "--to 2011-03-01 needs --from DAY"),
         (["backfill", "--from", "2011-03-09", "--to", "2011-03-01"], "swap them"),
         (["backfill", "--stale", "--from", "2011-03-09", "--to", "2011-03-01"], "swap them"),
         (["backfill", "--failed-only", "--from", "2011-03-09", "--to", "2011-03-01"], "swap them"),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from deltalake import DeltaTable, Field
 from deltalake.schema import PrimitiveType
 
 from lakehouse.build.plan import make_plan
+from lakehouse.build.ready import readiness
 from lakehouse.delta.commit import append, replace_days
 from lakehouse.delta.failpoints import MERGE_POINTS
 from lakehouse.delta.files import rows_in
@@ -92,6 +95,9 @@ def test_a_restore_is_in_the_history_and_can_be_undone(lake: Lake) -> None:
     assert {day: (each.rows, each.operation, each.code_version) for day, each in kept.items()} == {
         MON: (2, "restore", "v1"), TUE: (1, "restore", "v1"), WED: (0, "restore", ""),
     }  # fmt: skip
+    things = lake.table("silver.things")
+    why = readiness(lake, things, WED, datetime.now(UTC)).reason
+    assert re.fullmatch("silver.things .* is not published: it was restored, .* UTC, to a version before .*", why)
     undo(lake, 2)
     assert seen(lake) == broken
     assert prints(lake) == {2: 202, 3: 203, 4: 204, 5: None}
