@@ -7,7 +7,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -51,13 +51,22 @@ def start(settings: Settings) -> SparkSession:
         os.environ.pop(REMOTE, None)  # of the process that started this one, which has a session on a server
     if is_here(settings.spark_url):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Python functions of a query find this one's packages
-    builder: Any = SparkSession.builder
     begins = not _has_own()
     own = begins and is_on(settings)  # before it begins: a cluster that ends meanwhile would be taken for no own one
+    session = _opened(settings, config, begins=begins)
+    check_session(session, settings.engine_name)
+    if begins:
+        stop_with_cluster(settings, session.stop, own=own)
+    return _heard(session)
+
+
+def _opened(settings: Settings, config: Mapping[str, str], *, begins: bool) -> SparkSession:
+    """The session of this process, which begins now, or the one that there is."""
+    builder: Any = SparkSession.builder
     try:
         # An engine that is there already shows its pages, or none.
         with shown(config if begins else {}) as (added, address):
-            for key, value in (config | added).items():
+            for key, value in {**config, **added}.items():
                 builder = builder.config(key, value)
             with introduced(settings), nullcontext() if settings.uses_connect else _interrupts_later():
                 session: SparkSession = builder.getOrCreate()
@@ -68,10 +77,7 @@ def start(settings: Settings) -> SparkSession:
             f"The Spark engine at {settings.engine_name} did not start: {_without_token(error, settings)}. "
             "`lakehouse doctor` checks Java, jars and the engine one by one."
         ) from error
-    check_session(session, settings.engine_name)
-    if begins:
-        stop_with_cluster(settings, session.stop, own=own)
-    return _heard(session)
+    return session
 
 
 def start_beside(session: SparkSession, settings: Settings) -> SparkSession:
