@@ -11,6 +11,7 @@ from lakehouse.build.base import Base, open_base
 from lakehouse.build.grow import BuildWholeError, growth_of
 from lakehouse.build.intake.take import take
 from lakehouse.build.laps import Laps
+from lakehouse.build.older_code import keep_reads
 from lakehouse.build.plan import Plan, make_plan
 from lakehouse.build.publish import Published, publish
 from lakehouse.build.result import UNCHANGED, BuildResult, DayResult
@@ -70,6 +71,7 @@ def build(
         slicing = None
     asked, run, laps = sorted(set(days)), Run(run_id, force, slicing, one_batch, unasked), Laps()
     with said_when_full(table.id, lake.path(table.id)):
+        keep_reads(lake, table)
         base = open_base(lake, table)  # first: what is published meanwhile is then a conflict, and not overwritten
         return _build(base, asked, run, laps) if table.taken is None else take(base, asked, run, laps)
 

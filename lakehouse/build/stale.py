@@ -8,10 +8,10 @@ building it does not help. *Late* are rows that arrived after their day (`lakeho
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, date, datetime
 
 from lakehouse.build import open_days
+from lakehouse.build.older_code import by_code
 from lakehouse.build.plan import input_days, make_plan, output_days
 from lakehouse.contracts import Input, Table
 from lakehouse.days import days_between, newest_day
@@ -72,10 +72,10 @@ def changed_days(lake: Lake, table: Table, days: Collection[date] | None = None)
 def _changed(lake: Lake, table: Table, stale: Sequence[date]) -> list[date]:
     built = latest_records(lake.settings.root, table.id, stale, figures=()) if stale else {}
     # Of a day that older code built, the fingerprint differs in any case: it is made once more with that code's
-    # version, so that what is left is a change of its inputs.
+    # version and reads, so that what is left is a change of its inputs.
     codes = {day: built[day].code_version if day in built else table.code_version for day in stale}
     changed: list[date] = []
-    for made, days in _by_code(table, codes):
+    for made, days in by_code(lake, table, codes):
         changed += days if made is table else stale_days(lake, made, days)
     return sorted(changed)
 
@@ -107,7 +107,7 @@ def as_made_by(lake: Lake, table: Table, codes: Mapping[date, str]) -> dict[date
         codes: by day, a code version.
     """
     found: dict[date, int] = {}
-    for made, days in _by_code(table, codes):
+    for made, days in by_code(lake, table, codes):
         found |= make_plan(lake, made, days).fingerprints
     return found
 
@@ -202,21 +202,6 @@ def _awaited(each: Input, day: date, between: tuple[date, date]) -> list[date]:
     """
     first, newest = between
     return [read for read in input_days(each, day) if min(day, first) <= read <= max(day, newest)]
-
-
-def _by_code(table: Table, codes: Mapping[date, str]) -> Iterator[tuple[Table, list[date]]]:
-    """By code version of some days the table as that code has it, itself where it is of today, with its days sorted."""
-    by_code: dict[str, list[date]] = {}
-    for day in sorted(codes):
-        by_code.setdefault(codes[day], []).append(day)
-    for code, days in by_code.items():
-        yield table if code == table.code_version else _as_built_by(table, code), days
-
-
-def _as_built_by(table: Table, code: str) -> Table:
-    made = replace(table)
-    made.__dict__["code_version"] = code  # a cached property
-    return made
 
 
 def known_days(lake: Lake, table: Table, *, between: tuple[date | None, date | None] = (None, None)) -> set[date]:

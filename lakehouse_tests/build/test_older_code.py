@@ -1,0 +1,168 @@
+"""A contract that reads other days than before is newer code: no day's inputs have changed for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import date, timedelta
+from typing import Any
+
+import pandera.pyspark as pa
+import pytest
+from pyspark.sql import types as T
+
+from lakehouse.build.build import build
+from lakehouse.build.older_code import keep_reads
+from lakehouse.build.plan import make_plan
+from lakehouse.build.stale import changed_days, stale_days, turned_down, waiting_days
+from lakehouse.contracts import Input, Table
+from lakehouse.delta.commit import ensure_table, replace_days
+from lakehouse.delta.target import Commit, Target
+from lakehouse.delta.transactions import day_transaction
+from lakehouse.read.lake import Lake
+from lakehouse.records.history import older_code
+from lakehouse.versions.restore import plan_restore, restore
+from lakehouse_tests.build.test_stale import raw
+from lakehouse_tests.conftest import LakeFactory
+from lakehouse_tests.fixtures.making import model, put, stage_rows, table
+
+D = [date(2026, 3, n) for n in range(1, 11)]
+ROWS, SUMS, TOP = "silver.rows", "gold.sums", "gold.top"
+COLUMNS = {"day": (T.DateType(), pa.Field()), "k": (T.StringType(), pa.Field(nullable=True))}  # no rule, no quarantine
+
+
+def source(name: str = ROWS) -> Table:
+    """Keys by day, put by hand."""
+    return table(name, model(**COLUMNS), lambda raw: raw, {"raw": Input("bronze.raw")})
+
+
+def sums(code: str, before: int = 1, more: dict[str, Input] | None = None, **policy: Any) -> Table:
+    """The keys of a day, whatever else it reads."""
+
+    def two(rows: Any, others: Any) -> Any:
+        return rows.select("day", "k")
+
+    def one(rows: Any) -> Any:
+        return rows.select("day", "k")
+
+    inputs = {"rows": Input(ROWS, days_before=before), **(more or {})}
+    return table(SUMS, model(**COLUMNS), two if more else one, inputs, code=code, **policy)
+
+
+def top() -> Table:
+    """What reads the sums."""
+    return table(TOP, model(**COLUMNS), lambda sums: sums, {"sums": Input(SUMS)})
+
+
+WINDOW: Callable[[], Table] = lambda: sums("v2", before=3)  # noqa: E731 - one of the changes below
+CHANGES = {
+    "a longer window": WINDOW,
+    "a shorter window": lambda: sums("v2", before=0),
+    "another input": lambda: sums("v2", more={"others": Input("silver.others")}),
+    "keys that are unique for longer": lambda: sums(
+        "v2", key=("k",), keep_first_by=("day",), unique_within=timedelta(days=2)
+    ),
+}
+
+
+def filled(make: LakeFactory) -> Lake:
+    """A lake whose inputs have five days."""
+    lake = make(raw(), source(), source("silver.others"), sums("v1"), top())
+    for number, day in enumerate(D[:5]):
+        sell(lake, ROWS, day, f"k{number}")
+        sell(lake, "silver.others", day, "other")
+    return lake
+
+
+def publish(lake: Lake, days: list[date]) -> None:
+    """Publish days of the sums as a build does, without an engine."""
+    made = lake.table(SUMS)
+    keep_reads(lake, made)
+    target = Target(lake.path(SUMS), made.schema, made.partition_by)
+    prints = make_plan(lake, made, days).fingerprints
+    figures = {day.isoformat(): {"rows": 1} for day in days}
+    facts = {"lakehouse.code_version": made.code_version, "lakehouse.metrics": figures}
+    files = stage_rows(target, [{"day": day, "k": "k"} for day in days])
+    commit = Commit({day_transaction(day): prints[day] for day in days}, facts)
+    replace_days(target, ensure_table(target), files, days, commit)
+
+
+def built(make: LakeFactory) -> Lake:
+    """Five days built by older code that reads the day before as well."""
+    lake = filled(make)
+    publish(lake, D[:5])
+    return lake
+
+
+def sell(lake: Lake, name: str, day: date, key: str, *, anew: bool = False) -> None:
+    """Make this key the only one of a day: as made from the inputs of now, or from others that came since."""
+    made = lake.table(name)
+    put(lake, made, day, [{"k": key}], mark=make_plan(lake, made, [day]).fingerprints[day] + anew)
+
+
+def with_code(lake: Lake, newer: Table) -> Lake:
+    """The same lake, once its code was deployed."""
+    tables = [newer if each.id == newer.id else each for each in lake.tables.values()]
+    return Lake(lake.settings, {each.id: each for each in tables}, lambda: lake.spark)
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_what_a_contract_reads_since_changes_no_input(lake: LakeFactory, change: Callable[[], Table]) -> None:
+    """Without it, the sensor would build years of days as soon as a window is longer, and readers wait for all of them."""
+    newer = change()
+    after = with_code(built(lake), newer)
+    assert set(stale_days(after, newer)) >= set(D[:5])
+    assert older_code(after.settings.root, SUMS, "v2") == {"v1": D[:5]}
+    assert set(changed_days(after, newer)) & set(D[:5]) == set()
+    assert waiting_days(after, after.table(TOP), D[:5]) == {}
+
+    # What does change is told as ever: by the day that came, for the days that read it then.
+    sell(after, ROWS, D[1], "new", anew=True)
+    assert set(changed_days(after, newer)) & set(D[:5]) == set(D[1:3])
+    publish(after, D[:5])
+    assert [day for day in stale_days(after, newer) if day in D[:5]] == []
+
+
+def test_builds_keep_what_their_code_reads(lake: LakeFactory) -> None:
+    """As above, by real builds: without it, nothing would be kept to be compared with."""
+    before = filled(lake)
+    build(before, before.table(SUMS), D[:5], run_id="r")
+    newer = sums("v2", before=0)
+    after = with_code(before, newer)
+    assert changed_days(after, newer, D[:5]) == []
+    assert stale_days(after, newer, D[:5]) == D[:5]
+    build(after, newer, D[:5], run_id="r")
+    assert stale_days(after, newer, D[:5]) == []
+    assert len(list((after.settings.root / "contracts" / SUMS).iterdir())) == 2
+
+
+def test_a_restored_day_stays_whatever_the_contract_reads_since(lake: LakeFactory) -> None:
+    """Without it, a longer window would have the sensor build a day that somebody has put back."""
+    old = built(lake)
+    sums_v1 = old.table(SUMS)
+    sell(old, ROWS, D[2], "bad", anew=True)
+    publish(old, D[2:4])
+    restore(old, plan_restore(old, sums_v1, 1), by="ann")
+    assert turned_down(old, sums_v1, D[:5]) == set(D[2:4])
+    newer = WINDOW()
+    assert turned_down(with_code(old, newer), newer, D[:5]) == set(D[2:4])
+
+
+@pytest.mark.parametrize("spoil", ["", "{", '{"inputs": 1}', '{"inputs": {"rows": {}}}'])
+def test_without_what_was_kept_all_days_are_due(lake: LakeFactory, spoil: str) -> None:
+    """A lake that an earlier release built keeps none: one build too many is better than one that is missing."""
+    newer = WINDOW()
+    after = with_code(built(lake), newer)
+    for file in (after.settings.root / "contracts" / SUMS).iterdir():
+        file.write_text(spoil) if spoil else file.unlink()
+    assert set(changed_days(after, newer)) >= set(D[1:5])
+
+
+def test_of_an_input_that_is_gone_today_counts(lake: LakeFactory) -> None:
+    """Without it, a table that was exchanged for another would be looked for where no lake has it."""
+    newer = sums("v2", more={"others": Input("silver.others")})
+    newer = replace(newer, inputs={"others": Input("silver.others")})
+    newer.__dict__["code_version"] = "v2"
+    after = with_code(built(lake), newer)
+    gone = Lake(after.settings, {n: t for n, t in after.tables.items() if n != ROWS}, lambda: after.spark)
+    assert set(changed_days(gone, newer)) >= set(D[:5])
