@@ -9,7 +9,7 @@ from decimal import Decimal
 from operator import or_
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -26,6 +26,7 @@ from lakehouse.versions.candidate import Candidate
 # What says which build wrote a row, rather than what the row says.
 _POSITION = ("_source_file", "_source_row")  # identifies a row of a table without a key
 _SIDES = ("live", "candidate")
+_AT = "_at"
 
 
 @dataclass(frozen=True)
@@ -161,8 +162,8 @@ def _grouped(
     values = F.struct(*others) if others else F.struct(F.lit(1))
     one, two = (frame.select(*key, *others, F.lit(n == 0).alias("_live")) for n, frame in enumerate(frames))
     by_key = (
-        one.unionByName(two)
-        .groupBy(*key)
+        _told_apart(one.unionByName(two), table, key)
+        .groupBy(*key, _AT)
         .agg(
             F.count_if(live).alias("_n_live"),
             F.count_if(~live).alias("_n_candidate"),
@@ -200,6 +201,20 @@ def _grouped(
                 figures.append(F.sum(total).alias(f"sum_{side}_{name}"))
     day = F.coalesce(value("candidate", table.day_column), value("live", table.day_column)).alias("day")
     return by_key.groupBy(day, F.pmod(digest, F.lit(most)).alias("group")).agg(*figures).collect()
+
+
+def _told_apart(rows: DataFrame, table: Table, key: Sequence[str]) -> DataFrame:
+    """The rows with the day by which those of a key are told apart: null where its one row may have moved to another.
+
+    As a rule a key is unique within a day alone, or some days: of one that stands on several, any two rows would be
+    compared, and what is the same on both sides be told as changed.
+    """
+    day = F.col(table.day_column)
+    if table.upsert or not table.key or set(key) != set(table.key) or table.day_column in key:
+        return rows.withColumn(_AT, F.lit(None).cast("date"))
+    same = Window.partitionBy(*key)
+    most = F.greatest(F.count_if("_live").over(same), F.count_if(~F.col("_live")).over(same))
+    return rows.withColumn(_AT, F.when(most > 1, day))
 
 
 def _is_same(one: Column, other: Column, kind: T.DataType) -> Column:

@@ -101,6 +101,24 @@ def test_what_is_the_same_is_the_same(compared: Callable[..., Comparison]) -> No
     assert (found.by_day, found.columns, found.sample) == ({}, {}, [])
 
 
+def test_a_key_may_stand_on_several_days(compared: Callable[..., Comparison]) -> None:
+    """Without it, any two rows of a key were compared: what is the same was told as changed, and sums lacked rows."""
+    names = [f"row {n}" for n in range(20)]
+    live = {day: [row(name, n) for name in names] for n, day in enumerate((MON, TUE, WED), 1)}
+    found = compared(live, dict(reversed(live.items())))
+    assert found.same
+    assert (found.by_day, found.columns, found.metrics["more"]["live_sum"]) == ({}, {}, 20 * 6)
+    found = compared(live, live | {TUE: [row(name, 2) for name in names[1:]], WED: [row(name, 7) for name in names]})
+    assert (found.only_live, found.only_candidate, found.changed, found.columns) == (1, 0, 20, {"more": 20})
+    assert found.by_day == {TUE: (1, 0, 0), WED: (0, 0, 20)}
+
+
+def test_a_row_may_move_to_another_day(compared: Callable[..., Comparison]) -> None:
+    """Without it, a candidate that dates rows anew would be told as one that has lost them all."""
+    found = compared({MON: [row("a", 1)], TUE: []}, {MON: [], TUE: [row("a", 1)]})
+    assert (found.only_live, found.only_candidate, found.changed, found.columns) == (0, 0, 1, {"day": 1})
+
+
 def test_a_table_without_a_key_is_compared_by_whole_rows(compared: Callable[..., Comparison]) -> None:
     """Without it, repeats of a row would pass for one, and a lost repeat for nothing."""
     found = compared({MON: [row("a", 1), row("a", 1), row("b", 2)]}, {MON: [row("a", 1), row("b", 3)]}, keyed=False)
