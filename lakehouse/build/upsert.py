@@ -22,6 +22,7 @@ from lakehouse.contracts.schema_versions import added_later, read_lock
 from lakehouse.delta.snapshot import Snapshot
 from lakehouse.read.key_index import days_of_keys
 from lakehouse.read.lake import Lake, joined, only
+from lakehouse.records.history import older_code
 
 BROADCAST_DAYS = 31  # keys of up to a month fit every executor; a long backfill's are shuffled
 
@@ -58,9 +59,13 @@ def upsert_frame(
     marked = touched.withColumn("_hit", F.lit(True))
     # From the table's side: a key that is touched, and one that lived in the days of the run and may be gone now.
     marks = joined(living, F.broadcast(marked) if len(run) <= BROADCAST_DAYS else marked, keys, "left")
-    if (old := _days_without_key(table, stores, living)) - run:
+
+    def anew(old: set[date]) -> tuple[DataFrame, list[date]]:
         whole = sorted(run | old | _days(living))
         return table.transformed(**{parameter: lake.read(source, whole, inputs)}), whole
+
+    if (old := _days_without_key(table, stores, living)) - run:
+        return anew(old)
     extra = sorted(_days(marks.where(F.col("_hit") | of_run)) - run)
     if not extra:
         return table.transformed(**{parameter: asked}), sorted(run)
@@ -71,6 +76,8 @@ def upsert_frame(
     elsewhere = joined(lake.read(source, extra, inputs), all_touched, keys, "left_semi")
     recomputed = table.transformed(**{parameter: asked.unionByName(elsewhere)})
     carried = _carried(lake, table, stores, extra, all_touched)
+    if _of_a_wider_key(lake, table, carried, extra):
+        return anew(set(extra))
     return recomputed.unionByName(only(carried, recomputed.columns)), sorted(run | set(extra))
 
 
@@ -84,6 +91,18 @@ def _days_without_key(table: Table, stores: Sequence[Snapshot], living: DataFram
     if not any(nulls != 0 for store in stores for key in young for nulls in store.nulls(key).values()):
         return set()
     return _days(living.where(reduce(or_, [F.col(key).isNull() for key in young])))
+
+
+def _of_a_wider_key(lake: Lake, table: Table, carried: DataFrame, days: Sequence[date]) -> bool:
+    """Whether rows that would be carried over repeat a key: older code, whose key had a further column, made them.
+
+    What is one row now is several there, so no day beside them would pass its audit: all are built again, once.
+    """
+    if not older_code(lake.settings.root, table.id, table.code_version, days):
+        return False
+    named = [F.col(key).isNotNull() for key in table.key if key in table.required]
+    rows = carried.where(reduce(and_, named, F.lit(True))).groupBy(*table.key)
+    return not rows.count().where(F.col("count") > 1).isEmpty()
 
 
 def _carried(
