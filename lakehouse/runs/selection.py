@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 
-from lakehouse.catalog import landings, look_closely, tables
+from lakehouse.catalog import lake_without_engine, landings, look_closely, tables
 from lakehouse.errors import UnknownTableError, UsageError
 from lakehouse.runs.listener import QUIET
 from lakehouse.settings import Settings, get_settings
@@ -137,7 +137,10 @@ def fit_days(settings: Settings, say: Callable[[str], None] = QUIET.say) -> Sett
     landed = landed_range(settings)
     if set_by_hand or landed is None:
         return settings
-    begin, end = landed
+    # A file may have been tidied away since its rows were published, or be called as its source calls none any more:
+    # its day stays one of the lake, or no run would build it again.
+    built = _arrived(settings)
+    begin, end = min({landed[0], *built}), max({landed[1], *built})
     yesterday = datetime.now(UTC).date() - timedelta(days=1)
     # A source that has been still for so long is a closed file of the past; else its next day may come tomorrow.
     ended = end if end < yesterday - timedelta(days=ENDED_AFTER_DAYS) else None
@@ -148,6 +151,13 @@ def fit_days(settings: Settings, say: Callable[[str], None] = QUIET.say) -> Sett
         # Whoever asks from now on gets them from the file that was just written.
         get_settings.cache_clear()
     return get_settings()
+
+
+def _arrived(settings: Settings) -> set[date]:
+    """The arrival days that landed tables have rows of."""
+    lake = lake_without_engine(settings)
+    landed = [table for table in lake.tables.values() if table.landing]
+    return set[date]().union(*(lake.snapshot(table.id).by_day(table.day_column) for table in landed))
 
 
 def landed_range(settings: Settings) -> tuple[date, date] | None:

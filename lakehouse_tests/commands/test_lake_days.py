@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.catalog import get_table
+from lakehouse.catalog import get_table, lake_without_engine
 from lakehouse.errors import UsageError
 from lakehouse.orchestration.assets import build_asset
 from lakehouse.orchestration.partitions import check_range, daily_partitions
@@ -17,6 +17,7 @@ from lakehouse.runs.selection import fit_days, last_partition
 from lakehouse.sample.retail import land_sample_online_retail
 from lakehouse.settings import Settings, get_settings
 from lakehouse_tests.commands.conftest import run
+from lakehouse_tests.fixtures.making import put
 
 OLD = date(2011, 3, 1)
 
@@ -60,6 +61,22 @@ def test_a_lake_of_old_data_ends_with_its_last_file(lake: Settings) -> None:
         check_range(OLD, OLD + timedelta(days=3))
     land_sample_online_retail(lake.root, OLD + timedelta(days=3), 1, 5, 1)
     assert fit_days(found).last_day == OLD + timedelta(days=3), "what lands later belongs to it"
+
+
+def test_days_of_files_that_were_tidied_away_stay_days_of_the_lake(lake: Settings) -> None:
+    """Without it, the next file that landed took the first days from the lake, and no run built them any more."""
+    land_sample_online_retail(lake.root, OLD, 4, 5, 1)
+    fit_days(lake)
+    for day in (OLD, OLD + timedelta(days=3)):
+        put(
+            lake_without_engine(lake),
+            get_table("bronze.online_retail"),
+            day,
+            [{"_event_date": day, "_source_file": "f", "_source_row": 1}],
+        )
+        next((lake.root / "landing" / "online_retail").glob(f"{day}*")).unlink()
+    found = fit_days(get_settings())
+    assert (found.first_day, found.last_day) == (OLD, OLD + timedelta(days=3))
 
 
 @pytest.mark.parametrize("name", ["FIRST_DAY", "LAST_DAY"])
