@@ -57,6 +57,7 @@ def _reads(table: Table) -> dict[str, Any]:
         "inputs": {name: _input_as_json(each) for name, each in table.upstream.items()},
         "unique_days": table.unique_days,
         "keep_first_by": list(table.keep_first_by),
+        "allowed_lateness": None if table.allowed_lateness is None else table.allowed_lateness.days,
     }
 
 
@@ -71,16 +72,25 @@ def _as_built_by(lake: Lake, table: Table, code: str) -> Table:
     made = copy(table)
     made.__dict__["code_version"] = code  # a cached property
     try:
-        told = json.loads(store.read_text(_place(lake, table, code)))
-        inputs = {name: _input_from_json(each) for name, each in told["inputs"].items()}
-        within, order = timedelta(days=told["unique_days"]), tuple(told["keep_first_by"])
+        reads = _from_json(json.loads(store.read_text(_place(lake, table, code))))
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return made  # what built the days kept none, or the file is not whole: as today's contract reads
-    if all(each.table in lake.tables for each in inputs.values()):
+    if all(each.table in lake.tables for each in reads["inputs"].values()):
         # Not by `replace`: today's policy need not fit to the older reads, and nothing is built by either.
-        made.__dict__.update(inputs=inputs, unique_within=within, keep_first_by=order)
+        made.__dict__.update(reads)
         made.__dict__.pop("upstream", None)  # a cached property over the inputs
     return made
+
+
+def _from_json(told: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of a table of which `_reads` told."""
+    late = told["allowed_lateness"]
+    return {
+        "inputs": {name: _input_from_json(each) for name, each in told["inputs"].items()},
+        "unique_within": timedelta(days=told["unique_days"]),
+        "keep_first_by": tuple(told["keep_first_by"]),
+        "allowed_lateness": None if late is None else timedelta(days=late),
+    }
 
 
 def _input_from_json(told: Mapping[str, Any]) -> Input:
