@@ -32,6 +32,7 @@ from lakehouse.read.lake import Lake
 from lakehouse.read.targets import targets
 from lakehouse.records.history import project_history
 from lakehouse.versions.overtaken import days_alone, overtaken_days
+from lakehouse.versions.refusals import refuse_other_partitions
 from lakehouse.versions.restore import Exchange, commit_exchange, named_again, of_days
 
 _NAMED = 5  # days named in one message
@@ -114,8 +115,8 @@ def build_candidate(lake: Lake, table: Table, days: Collection[date], *, run_id:
         run_id: recorded in the commits.
 
     Raises:
-        UndoRefusedError: there is no live table, it takes batches from outside, an upsert table's candidate would lack
-            some of its days, or the candidate is one of a contract before.
+        UndoRefusedError: there is no live table, it takes batches from outside or has other partition columns, an
+            upsert table's candidate would lack some of its days, or the candidate is one of a contract before.
         BusyError: an erasure is on.
     """
     if table.taken is not None:
@@ -127,6 +128,7 @@ def build_candidate(lake: Lake, table: Table, days: Collection[date], *, run_id:
     live = lake.snapshot(table.id)
     if live.version < 0:
         raise UndoRefusedError(f"{table.id} was never built, so there is nothing to stand beside. Build it itself.")
+    refuse_other_partitions(table, live, table.partition_by)
     # Rows of an upsert table move between days: a candidate of some days cannot be put beside the others.
     missing = sorted(set(live.by_day(table.day_column)) - set(days))
     if table.upsert and missing:
@@ -297,11 +299,7 @@ def drop_candidate(lake: Lake, table: Table) -> bool:
 def _refuse(table: Table, live: Snapshot, candidate: Candidate, kept: Sequence[date], *, force: bool) -> None:
     if live.version < 0 or not candidate.beside:
         raise UndoRefusedError(f"{table.id}: its candidate has no day that passed its audit; there is nothing to swap.")
-    if live.partition_by != candidate.main.partition_by:
-        raise UndoRefusedError(
-            f"{table.id} is partitioned by {', '.join(live.partition_by)}, its candidate by "
-            f"{', '.join(candidate.main.partition_by)}; Delta cannot change that. Give the changed table a new name."
-        )
+    refuse_other_partitions(table, live, candidate.main.partition_by)
     if table.upsert and kept:
         raise UndoRefusedError(_torn(table, kept))
     changed = overtaken_days(live, candidate)

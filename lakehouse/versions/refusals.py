@@ -1,4 +1,4 @@
-"""What cannot be put back to an older version apart from the rest, and why."""
+"""What cannot be put back or put in place: an older version apart from the rest, a candidate in other folders."""
 
 from __future__ import annotations
 
@@ -71,3 +71,21 @@ def refuse_torn(table: Table, between: Sequence[LogEntry], days: set[date]) -> N
                 "between days, so that one could be there twice or not at all. Restore those days too, or the whole "
                 "table (without --from and --to)."
             )
+
+
+def refuse_other_partitions(table: Table, live: Snapshot, wanted: Sequence[str]) -> None:
+    """The files of a candidate must lie in folders as the live table's do.
+
+    Args:
+        table: the contract, for its name.
+        live: the table now.
+        wanted: the partition columns of its candidate.
+
+    Raises:
+        UndoRefusedError: they are other ones.
+    """
+    if tuple(live.partition_by) != tuple(wanted):
+        raise UndoRefusedError(
+            f"{table.id} is partitioned by {', '.join(live.partition_by)}, its candidate by {', '.join(wanted)}; Delta "
+            "cannot change that. Give the changed table a new name."
+        )

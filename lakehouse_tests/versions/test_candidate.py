@@ -286,6 +286,8 @@ def test_other_partition_columns_are_refused(lake: Lake, monkeypatch: pytest.Mon
     monkeypatch.setattr(lake, "snapshot", lambda name: made)
     with pytest.raises(UndoRefusedError, match="is partitioned by day, n, its candidate by day"):
         put_in_place(lake)
+    with pytest.raises(UndoRefusedError, match="its candidate by day; Delta cannot change that"):  # not after hours
+        build_candidate(lake, lake.table(TABLE), DAYS, run_id="run")
 
 
 def test_what_a_killed_drop_leaves_is_removed_by_the_next(lake: Lake) -> None:
