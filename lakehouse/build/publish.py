@@ -165,13 +165,20 @@ def _set_aside(audited: Audited, side: Pinned, facts: Facts) -> int:
 
     A failed day stays so on purpose: its rows here are not those of the published ones, and are replaced even if its
     inputs change back. In a forced build that fails, both fingerprints would be the same; then none is kept here.
+
+    A day that failed since none of its lines is there any more has no rows to leave: those it has here are kept like
+    the published ones. They are the only trace of their lines, and a day that had no others would next be emptied.
     """
     work = audited.staged.work
     table, good = work.base.table, audited.good
     kept_by_table = _same(audited) - _fingerprints(work, good).keys()
-    tried = _fingerprints(work, work.days) | dict.fromkeys(kept_by_table, WITHDRAWN)
+    emptied = work.arrived.emptied if work.arrived else ()
+    asked = [day for day in work.days if day not in emptied]
+    tried = _fingerprints(work, asked) | dict.fromkeys(kept_by_table, WITHDRAWN)
     # Where no day is good nothing is published, so the further days of an upsert keep the rows they have here, too.
-    replaced = work.replaced if good else list(work.days)
+    replaced = [*asked, *work.also] if good else asked
+    if not replaced:
+        return side.snapshot.version
     # Inside its own table's folder, where that table's vacuum finds it. Slices stay whole for the next attempt.
     folder = side.target.path / "staged" / uuid.uuid4().hex
     keep = work.fan_out is not None

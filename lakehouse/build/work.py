@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 
@@ -34,12 +34,14 @@ class Arrived:
         problems: by day, why its source could not be read.
         doubts: by day, why its text may not be what was meant.
         lines: by day and producer, lines of landed files.
+        emptied: days of which rows are kept, though none of their lines is there: refused, and their rows left alone.
     """
 
     rows: Mapping[date, int] = field(default_factory=dict)
     problems: Mapping[date, Sequence[str]] = field(default_factory=dict)
     doubts: Mapping[date, Sequence[str]] = field(default_factory=dict)
     lines: Mapping[date, Mapping[str, int]] = field(default_factory=dict)
+    emptied: Collection[date] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,8 @@ def _from_landing(base: Base, plan: Plan, days: Sequence[date], run: Run) -> Wor
     # Forced, a day may come out empty: then what is kept of it does not count.
     arrived = _arrived(probes, landing, days)
     if not run.force:
-        arrived = replace(arrived, problems={**arrived.problems, **_emptied(base, landing, arrived)})
+        emptied = _emptied(base, landing, arrived)
+        arrived = replace(arrived, problems={**arrived.problems, **emptied}, emptied=frozenset(emptied))
     if not probes:
         return Work(base, plan, days, run.run_id, arrived=arrived)
     lake = base.lake

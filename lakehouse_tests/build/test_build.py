@@ -308,6 +308,35 @@ def test_published_rows_do_not_go_when_their_file_does(lake: LakeFactory, how: s
     assert rows_of(shop.path("bronze.readings")) == []
 
 
+def test_quarantined_rows_do_not_go_when_their_file_does(lake: LakeFactory) -> None:
+    """Without it, the build that kept a day's rows took away those in quarantine, the only trace of their lines."""
+    shop = lake(sensors()[0])
+    raw = shop.table("bronze.readings")
+    whole, broken = land(shop, DAYS[0], [*[(str(n), None, n) for n in range(9)], "{"]), land(shop, DAYS[1], ["{"])
+    lines = whole.read_text()
+    build(shop, raw, DAYS[:2], run_id="run")
+    whole.unlink()
+    broken.unlink()
+    # Twice: a day whose rows had all broken a rule had nothing left to be kept for, and was published empty.
+    for again in ("once", "twice"):
+        result = build(shop, raw, DAYS[:2], run_id=again)
+        assert result.with_status(FAILED) == DAYS[:2]
+        assert "10 rows of this day are kept, but no line of it" in result.days[DAYS[0]].reason
+        assert "1 rows of this day are kept, but no line of it" in result.days[DAYS[1]].reason
+        assert [str(row["_arrival_date"]) for row in rows_of(shop.path(raw.quarantine_id))] == list(map(str, DAYS[:2]))
+    whole.write_text(lines)
+    result = build(shop, raw, DAYS[:1], run_id="landed again")
+    assert result.with_status(UNCHANGED) == DAYS[:1]
+    # Beside a day that is published, too.
+    whole.unlink()
+    land(shop, DAYS[2], ["{"])
+    result = build(shop, raw, DAYS[:3], run_id="beside")
+    assert result.with_status(FAILED) == DAYS[:2]
+    assert len(rows_of(shop.path(raw.quarantine_id))) == 3
+    assert run(shop, DAYS[:2], force=True) == [{PUBLISHED: [0, 1]}]
+    assert len(rows_of(shop.path(raw.quarantine_id))) == 1
+
+
 @pytest.mark.parametrize(("shift", "named"), [("date_add(day, 1)", "2026-03-03 (2)"), ("NULL", "None (2)")])
 def test_rows_of_a_day_that_was_not_asked_for_are_refused(lake: LakeFactory, shift: str, named: str) -> None:
     """Without it, rows of a transform that changes the day would vanish: in no day's count, and in no table."""
