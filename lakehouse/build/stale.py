@@ -224,6 +224,20 @@ def known_days(lake: Lake, table: Table, *, between: tuple[date | None, date | N
     return known
 
 
+def tidied_days(lake: Lake, table: Table) -> set[date]:
+    """The days of a landed table whose rows are kept while their files are gone: not stale, and refused if built.
+
+    Args:
+        lake: where the tables are.
+        table: whose days.
+    """
+    if table.landing is None:
+        return set()
+    snapshots = [lake.snapshot(name) for name in (table.id, *([table.quarantine_id] if table.rules else []))]
+    kept = set().union(*(each.by_day(table.day_column) for each in snapshots))
+    return kept - {file.arrival_date for file in open_days.landed_by_now(lake, table, None, None)}
+
+
 def has_news_of_files(lake: Lake, table: Table, day: date) -> bool:
     """Whether a day of a table that messages come to as well reads what others have published since it was built.
 

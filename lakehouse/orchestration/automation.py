@@ -27,7 +27,7 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 
 from lakehouse.build import open_days
 from lakehouse.build.plan import make_plan
-from lakehouse.build.stale import changed_days, has_news_of_files, turned_down
+from lakehouse.build.stale import changed_days, has_news_of_files, tidied_days, turned_down
 from lakehouse.build.verdicts import refused_from_another
 from lakehouse.catalog import landings, tables
 from lakehouse.contracts import Table
@@ -216,7 +216,8 @@ def _pieces(lake: Lake, due: Days, leave: Collection[date]) -> list[Piece]:
     for name, days in due.items():
         for each in (name, *all_downstream(lake.tables, name)):
             found.setdefault(each, set()).update(days)
-    return pieces_of({name: bridged(days, leave=leave) for name, days in found.items()}, list(lake.tables))
+    whole = {name: bridged(days, leave={*leave, *tidied_days(lake, lake.table(name))}) for name, days in found.items()}
+    return pieces_of(whole, list(lake.tables))
 
 
 def _why(lake: Lake, piece: Piece, roots: Days) -> str:

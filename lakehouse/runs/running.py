@@ -9,7 +9,7 @@ from datetime import date
 
 from dagster import DagsterInstance
 
-from lakehouse.build.stale import all_stale_days
+from lakehouse.build.stale import all_stale_days, tidied_days
 from lakehouse.catalog import lake_without_engine, tables
 from lakehouse.orchestration.instance import close_abandoned_runs, opened_instance
 from lakehouse.orchestration.pieces import Piece, bridged, pieces_of
@@ -100,7 +100,8 @@ def run_stale(
             days &= set(only[name])
         if days:
             # A gap of days that are up to date costs less than a run of its own; days that must stay are no such gap.
-            pieces = pieces_of({name: bridged(days, leave=stale - days)}, [name])
+            leave = (stale - days) | tidied_days(lake, lake.table(name))
+            pieces = pieces_of({name: bridged(days, leave=leave)}, [name])
             report.add(run_pieces(settings, pieces, asked=asked, listener=listener))
         if report.interrupted or any(each.broken for each in report.tables.values()):
             break

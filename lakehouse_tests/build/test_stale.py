@@ -19,6 +19,7 @@ from lakehouse.build.stale import (
     days_before_the_first,
     known_days,
     stale_days,
+    tidied_days,
     waiting_days,
 )
 from lakehouse.commands.summary import before_the_first
@@ -27,9 +28,12 @@ from lakehouse.delta.commit import ensure_table, replace_days
 from lakehouse.delta.target import Commit, Target
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.orchestration.metadata import older_code_metadata
+from lakehouse.orchestration.pieces import Piece
 from lakehouse.read.lake import Lake, PinnedLake
 from lakehouse.records.history import older_code
+from lakehouse.runs import running
 from lakehouse.runs.plans import stale_by_table
+from lakehouse.runs.reports import Report
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import model, put, stage_rows, table
 
@@ -312,3 +316,24 @@ def test_a_day_that_nothing_will_build_is_told(chain: Lake, day: date, why: str)
     days = chain.settings.model_copy(update={"first_day": D[2], "last_day": D[4]})
     found = readiness(PinnedLake(days, chain.tables), chain.table("silver.typed"), day, datetime.now(UTC))
     assert (found.status, found.reason) == (MISSING, why)
+
+
+def test_a_day_whose_files_are_gone_is_in_no_run_that_bridges_a_gap(
+    lake: LakeFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, `backfill --stale` would refuse a day that is not stale, and fail, since it lies between two others."""
+    made = lake(raw())
+    bronze = made.table("bronze.raw")
+    for day in D[:3]:
+        put(made, bronze, day, [{"_arrival_date": day, "_event_date": day, "n": 1}])
+    for day in (D[0], D[2]):
+        path = made.settings.root / "landing" / "events" / str(day) / "a.jsonl"
+        path.parent.mkdir(parents=True)
+        path.write_text('{"n": 2}\n')
+    asked: list[Piece] = []
+    monkeypatch.setattr(running, "run_pieces", lambda _, pieces, **__: asked.extend(pieces) or Report())
+    monkeypatch.setattr(running, "lake_without_engine", lambda _: made)
+    running.run_stale(made.settings, [bronze.id], within=(D[0], D[-1]))
+    assert stale_days(made, bronze) == [D[0], D[2]]
+    assert tidied_days(made, bronze) == {D[1]}
+    assert [(each.first, each.last) for each in asked] == [(D[0], D[0]), (D[2], D[2])]

@@ -8,7 +8,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from lakehouse.build.stale import stale_days
+from lakehouse.build.stale import stale_days, tidied_days
 from lakehouse.catalog import tables
 from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, Verbose, console, print_json, say, table
@@ -117,7 +117,8 @@ def _runs(
     def execute(days: Collection[date]) -> Sequence[str] | None:
         if days:
             # Days that are stale but hold none of the rows stay as they are; forced, a run builds whatever it spans.
-            whole = set(days) if force else bridged(days, leave=set(stale_days(lake, contract)) - set(days))
+            leave = {*stale_days(lake, contract), *tidied_days(lake, contract)}.difference(days)
+            whole = set(days) if force else bridged(days, leave=leave)
             pieces = pieces_of({contract.id: whole}, [contract.id])
             report.add(run_pieces(lake.settings, pieces, asked=Asked(force=force), listener=terminal))
         # Only what reads the table, though more may be stale: this command was asked for these rows alone.
