@@ -50,9 +50,7 @@ def upsert_frame(
         return table.transformed(**{parameter: asked}), sorted(run)
 
     keys = list(table.key)
-    # Of a column of the key that may be null, null is a value like any other: the transform makes one row of its rows.
-    named = [F.col(key).isNotNull() for key in keys if key in table.required]
-    touched = asked.select(*keys).where(reduce(and_, named, F.lit(True))).distinct()
+    touched = _with_key(table, asked.select(*keys)).distinct()
     # The days of the run are read too: a row that lives there may have events on days outside.
     living = reduce(DataFrame.unionByName, [days_of_keys(lake, table, store) for store in stores])
     of_run = F.arrays_overlap(EVENT_DAYS, F.array(*[F.lit(day) for day in sorted(run)]))
@@ -100,9 +98,14 @@ def _of_a_wider_key(lake: Lake, table: Table, carried: DataFrame, days: Sequence
     """
     if not older_code(lake.settings.root, table.id, table.code_version, days):
         return False
+    rows = _with_key(table, carried).groupBy(*table.key).count()
+    return not rows.where(F.col("count") > 1).isEmpty()
+
+
+def _with_key(table: Table, rows: DataFrame) -> DataFrame:
+    """The rows that have a key: of a column of it that may be null, null is a value like any other."""
     named = [F.col(key).isNotNull() for key in table.key if key in table.required]
-    rows = carried.where(reduce(and_, named, F.lit(True))).groupBy(*table.key)
-    return not rows.count().where(F.col("count") > 1).isEmpty()
+    return rows.where(reduce(and_, named, F.lit(True)))
 
 
 def _carried(
