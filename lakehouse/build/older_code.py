@@ -29,7 +29,7 @@ def keep_reads(lake: Lake, table: Table) -> None:
         table: that is about to be built.
     """
     if table.upstream and not store.exists(place := _place(lake, table, table.code_version)):
-        store.put(place, json.dumps(_reads(table)))
+        store.put(place, json.dumps(_reads(table)), flush=True)  # one cut short by a power cut would stay for good
 
 
 def by_code(lake: Lake, table: Table, codes: Mapping[date, str]) -> Iterator[tuple[Table, list[date]]]:
