@@ -173,9 +173,10 @@ def is_locked(path: Path) -> bool:
 
 
 def say(what: str, text: str) -> None:
-    """A line in the log of a server."""
-    sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} The {what} {text}.\n")
-    sys.stderr.flush()
+    """A line in the log of a server; where its disk is full there is none, and who keeps the server goes on."""
+    with suppress(OSError):
+        sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} The {what} {text}.\n")
+        sys.stderr.flush()
 
 
 def read_record(path: Path) -> dict[str, Any] | None:
