@@ -45,6 +45,7 @@ class Place:
     def __init__(self, folder: Path, log: Path) -> None:
         self.folder, self.log = folder, log
         self._alive, self._door = folder / "alive", folder / "door"
+        self._held: int | None = None  # as the keeper: the descriptor that holds `alive`
 
     def prepare(self) -> None:
         """Make the folder, readable by its owner alone."""
@@ -70,6 +71,7 @@ class Place:
             if (descriptor := locked(self._alive)) is not None:
                 os.ftruncate(descriptor, 0)  # who held it before is not who holds it now
                 os.set_inheritable(descriptor, with_children)
+                self._held = descriptor
                 return True
             time.sleep(0.02)  # somebody who only looks holds it for a moment
         return False
@@ -77,6 +79,12 @@ class Place:
     def is_alive(self) -> bool:
         """Whether a keeper is there, starting, serving or ending."""
         return is_locked(self._alive)
+
+    def is_kept(self) -> bool:
+        """As the keeper: whether `alive` is still its file. Else nobody finds the server, and another may start."""
+        with suppress(FileNotFoundError):
+            return self._held is not None and os.path.samestat(os.fstat(self._held), self._alive.stat())
+        return False
 
     def pid(self) -> int | None:
         """Of the keeper; None where there is none, or it has not told yet."""

@@ -74,8 +74,8 @@ class Orders:
 
 
 class _Keeper:
-    def __init__(self, orders: Orders) -> None:
-        self._orders, self._place = orders, EnginePlace(Path(orders.folder), Path(orders.log))
+    def __init__(self, orders: Orders, place: EnginePlace) -> None:
+        self._orders, self._place = orders, place
         self._idle_seconds = orders.idle_seconds
         self._ended = threading.Event()
         self._unanswered = 0
@@ -102,7 +102,8 @@ class _Keeper:
         try:
             why = self._watch(time.monotonic())
         finally:
-            self._place.withdraw()
+            if self._place.is_kept():  # else what is there may be another engine's
+                self._place.withdraw()
         say("engine", f"ends: {why}")
         threading.Timer(GENTLY, os.killpg, (0, signal.SIGKILL)).start()
         with suppress(Exception):  # it may be gone
@@ -111,7 +112,8 @@ class _Keeper:
         os.killpg(0, signal.SIGTERM)  # the JVM removes its temporary files
         while _child() is None:
             time.sleep(0.05)
-        self._place.tidy()
+        if self._place.is_kept():
+            self._place.tidy()
         os._exit(0)  # nothing to be tidied is left, and the timer need not be waited for
 
     def _watch(self, used: float) -> str:
@@ -125,8 +127,8 @@ class _Keeper:
                 self._idle_seconds = 0.0 if lease.until else self._idle_seconds
                 self._release(lease.session)
                 used = now
-            if not self._place.leases.is_dir():
-                return "its folder is gone"
+            if not self._place.leases.is_dir() or not self._place.is_kept():
+                return "its folder is gone, or the file in it by which it is found (`alive`)"
             self._be_found()
             if any(lease.works for lease in self._place.users()):
                 used = now
@@ -139,9 +141,14 @@ class _Keeper:
         return "it was told to"
 
     def _be_found(self) -> None:
-        """Say again how it is reached, where that file is gone or damaged: else each command waits for it in vain."""
-        if self._place.pid() == os.getpid() and self._place.address() != self._address:
-            with suppress(OSError):  # the disk is full; the next look tries again
+        """Say again who keeps it and how it is reached, where a file is damaged.
+
+        Else nobody could end it, and each command would wait for it in vain.
+        """
+        with suppress(OSError):  # the disk is full; the next look tries again
+            if self._place.pid() != os.getpid():
+                self._place.tell_pid()
+            if self._place.address() != self._address:
                 self._place.publish(self._address)
 
     def _idle(self, unused: float, age: float) -> str | None:
@@ -221,7 +228,7 @@ def main() -> None:
     orders = Orders(**json.load(sys.stdin))
     place = EnginePlace(Path(orders.folder), Path(orders.log))
     umask = int(orders.config.get("spark.hadoop.fs.permissions.umask-mode", "077"), 8)
-    place.keep("engine", lambda: _Keeper(orders).keep(), umask)
+    place.keep("engine", lambda: _Keeper(orders, place).keep(), umask)
 
 
 if __name__ == "__main__":
