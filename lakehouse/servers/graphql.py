@@ -45,11 +45,22 @@ def ask(url: str, query: str, variables: Mapping[str, Any] | None = None) -> dic
         raise DaemonError(f"What answers at {url} is {_NONE}.") from error
     if errors := said.get("errors"):
         first = errors[0] if isinstance(errors, list) else errors
-        raise DaemonError(f"Dagster refuses: {first.get('message', first) if isinstance(first, dict) else first}")
+        raise DaemonError(_refused(str(first.get("message", first) if isinstance(first, dict) else first)))
     data = said.get("data")
     if not isinstance(data, dict):
         raise DaemonError(f"What answers at {url} is {_NONE}.")
     return data
+
+
+def _refused(told: str) -> str:
+    """Why Dagster does not answer a question; a server that keeps its state may be down, or just started again."""
+    _, silent, why = told.partition("(psycopg2.OperationalError) ")
+    if not silent:
+        return f"Dagster refuses: {told}"
+    return (  # the rest is the statement, and advice for who writes such programs
+        f"Dagster's database does not answer: {why.partition(chr(10))[0]}. Once it answers, see by "
+        "`lakehouse backfills list` what is on, and run the same command again."
+    )
 
 
 def _json_or_nothing(text: bytes) -> dict[str, Any]:
