@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -103,6 +104,27 @@ def test_a_row_is_compared_as_known_then_and_now(made: Lake, store: OnlineStore)
     store.put(features, [(key, store.now() + 10**7, value.replace(b"[2,", b"[7,"))], first)
     told = {each.against for each in verify(made, store, table, noon(WED)).mismatches if each.served == "7"}
     assert told == {f"Delta version {first}, as known then", f"Delta version {first + 1}, the newest"}
+
+
+@pytest.mark.parametrize("rows", [{"a": 2, "new": 1}, {"b": 2}])
+def test_a_load_beside_it_is_no_difference(
+    made: Lake, store: OnlineStore, monkeypatch: pytest.MonkeyPatch, rows: dict[str, int]
+) -> None:
+    """Without it, entities that a new version brought or took away failed a certificate, and somebody was woken up."""
+    publish(made, WED, {"a": 2, "b": 1})
+    bring(made, store)
+    listed, later = store.keys, [rows]
+
+    def keys(pattern: str) -> Iterator[str]:
+        while later:
+            publish(made, WED, later.pop())
+            bring(made, store)
+        return listed(pattern)
+
+    monkeypatch.setattr(store, "keys", keys)
+    found = verify(made, store, made.table(TABLE), noon(WED))
+    assert found.passed, [each.text() for each in found.mismatches]
+    assert found.entities == found.online == len(rows)
 
 
 def test_a_key_without_a_key_for_tokens_is_hidden(
