@@ -311,7 +311,7 @@ def _metadata_of(
         metadata[days[-1]] |= quarantine_metadata(result) | also_metadata(result.also_replaced)
         metadata[days[-1]]["dagster/column_schema"] = column_schema(table, upstream)
         metadata[days[-1]]["dagster/column_lineage"] = column_lineage(table, upstream)
-        older = older_code(lake.settings.root, table.id, table.code_version)
+        older = older_code(lake.settings.root, table.id, table.code_version, published_days(lake, table, days))
         metadata[days[-1]] |= older_code_metadata(older)
     return metadata
 

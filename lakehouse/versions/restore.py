@@ -16,6 +16,7 @@ from typing import Any
 
 from lakehouse import store
 from lakehouse.build.intake.ends import waiting_again
+from lakehouse.build.older_code import keep_reads
 from lakehouse.build.stale import as_made_by
 from lakehouse.contracts import Table
 from lakehouse.delta.commit import exchange_files
@@ -207,11 +208,17 @@ def _told(lake: Lake, plan: Restore) -> dict[str, Mapping[str, Any]]:
         return dict(plan.figures)
     # A lake of its own: what was accepted late is in the quarantine's log, which was put back a moment ago.
     fresh = Lake(lake.settings, lake.tables, lambda: lake.spark)
+    # A day that goes was made by no code. It is kept away as today's reads it, which is still known once code changes.
+    gone = {day for day, code in plan.code_versions.items() if not code and not plan.figures[str(day)]["rows"]}
+    codes = {**plan.code_versions, **dict.fromkeys(gone, plan.table.code_version)}
     try:
-        now = as_made_by(fresh, plan.table, plan.code_versions)
+        keep_reads(lake, plan.table)
+        now = as_made_by(fresh, plan.table, codes)
     except (LakehouseError, OSError):  # of an input, which is no reason to leave this table as it is
         return dict(plan.figures)
-    return {str(day): {**plan.figures[str(day)], "tried": tried} for day, tried in now.items()}
+    return {
+        str(day): {**plan.figures[str(day)], "code_version": codes[day], "tried": tried} for day, tried in now.items()
+    }
 
 
 def _restoring(

@@ -21,6 +21,7 @@ from lakehouse.delta.target import Commit, Target
 from lakehouse.delta.transactions import day_transaction
 from lakehouse.read.lake import Lake
 from lakehouse.records.history import older_code
+from lakehouse.runs.plans import stale_by_table
 from lakehouse.versions.restore import plan_restore, restore
 from lakehouse_tests.build.test_stale import raw
 from lakehouse_tests.conftest import LakeFactory
@@ -166,3 +167,32 @@ def test_of_an_input_that_is_gone_today_counts(lake: LakeFactory) -> None:
     after = with_code(built(lake), newer)
     gone = Lake(after.settings, {n: t for n, t in after.tables.items() if n != ROWS}, lambda: after.spark)
     assert set(changed_days(gone, newer)) >= set(D[:5])
+
+
+def test_a_day_that_a_restore_removed_is_of_no_code(lake: LakeFactory) -> None:
+    """Without it, a longer window would have the sensor build it, and `--older-code` would undo the restore."""
+    before = filled(lake)
+    v1, newer = before.table(SUMS), WINDOW()
+    publish(before, D[:2])
+    publish(before, D[2:5])
+    restore(before, plan_restore(before, v1, 1), by="ann")
+    assert turned_down(before, v1, D[:5]) == set(D[2:5])
+    assert stale_by_table(before, [SUMS], (D[0], D[-1]), by_code=True) == {SUMS: set()}
+
+    after = with_code(before, newer)
+    assert turned_down(after, newer, D[:5]) == set(D[2:5])
+    assert stale_by_table(after, [SUMS], (D[0], D[-1]), by_code=True) == {SUMS: set(D[:2])}
+    # As ever, it is due once what it would be made from is another.
+    sell(after, ROWS, D[3], "new", anew=True)
+    assert turned_down(after, newer, D[:5]) == {D[2]}
+
+
+def test_a_restore_keeps_what_its_code_reads(lake: LakeFactory) -> None:
+    """Code that has built nothing yet: without it, the next would take what a restore removed for due."""
+    before = filled(lake)
+    publish(before, D[:2])
+    publish(before, D[2:5])
+    newer, newest = WINDOW(), sums("v3", before=2)
+    then = with_code(before, newer)
+    restore(then, plan_restore(then, newer, 1), by="ann")
+    assert turned_down(with_code(then, newest), newest, D[:5]) == set(D[2:5])
