@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from copy import copy
+from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,13 @@ _FOLDER = "contracts"  # under the root: by table, a file for each version of it
 
 
 def keep_reads(lake: Lake, table: Table) -> None:
-    """Keep what days of a table read, once for each version of its code; of what reads no table there is nothing.
+    """Keep what days of a table read, once for each version of its code; of what takes batches, no day is stale.
 
     Args:
         lake: which builds the table.
         table: that is about to be built.
     """
-    if table.upstream and not store.exists(place := _place(lake, table, table.code_version)):
+    if table.taken is None and not store.exists(place := _place(lake, table, table.code_version)):
         store.put(place, json.dumps(_reads(table)), flush=True)  # one cut short by a power cut would stay for good
 
 
@@ -52,12 +53,14 @@ def _place(lake: Lake, table: Table, code: str) -> Path:
 
 
 def _reads(table: Table) -> dict[str, Any]:
-    """What decides which rows a day is made from (`lakehouse.build.plan`), as JSON has it."""
+    """What decides which rows a day is made from (`lakehouse.build.plan`), and where these are, as JSON has it."""
     return {
         "inputs": {name: _input_as_json(each) for name, each in table.upstream.items()},
         "unique_days": table.unique_days,
         "keep_first_by": list(table.keep_first_by),
         "allowed_lateness": None if table.allowed_lateness is None else table.allowed_lateness.days,
+        "sets_aside": bool(table.rules),
+        "tokens": list(table.privacy.tokens),
     }
 
 
@@ -72,24 +75,29 @@ def _as_built_by(lake: Lake, table: Table, code: str) -> Table:
     made = copy(table)
     made.__dict__["code_version"] = code  # a cached property
     try:
-        reads = _from_json(json.loads(store.read_text(_place(lake, table, code))))
+        reads = _from_json(table, json.loads(store.read_text(_place(lake, table, code))))
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return made  # what built the days kept none, or the file is not whole: as today's contract reads
-    if all(each.table in lake.tables for each in reads["inputs"].values()):
+    if all(each.table in lake.tables for each in reads["inputs"].values() if isinstance(each, Input)):
         # Not by `replace`: today's policy need not fit to the older reads, and nothing is built by either.
         made.__dict__.update(reads)
         made.__dict__.pop("upstream", None)  # a cached property over the inputs
     return made
 
 
-def _from_json(told: Mapping[str, Any]) -> dict[str, Any]:
+def _from_json(table: Table, told: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes of a table of which `_reads` told."""
     late = told["allowed_lateness"]
+    landed = {name: each for name, each in table.inputs.items() if name not in table.upstream}
     return {
-        "inputs": {name: _input_from_json(each) for name, each in told["inputs"].items()},
+        "inputs": landed | {name: _input_from_json(each) for name, each in told["inputs"].items()},
         "unique_within": timedelta(days=told["unique_days"]),
         "keep_first_by": tuple(told["keep_first_by"]),
         "allowed_lateness": None if late is None else timedelta(days=late),
+        # Without a rule there was no quarantine, and no day's inputs have changed because it is in none.
+        "rules": table.rules if told["sets_aside"] else (),
+        # The key is an input of what has tokens, and of nothing else.
+        "privacy": replace(table.privacy, tokens=tuple(told["tokens"])),
     }
 
 

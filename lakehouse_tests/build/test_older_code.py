@@ -9,6 +9,7 @@ from typing import Any
 
 import pandera.pyspark as pa
 import pytest
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lakehouse.build.build import build
@@ -23,9 +24,9 @@ from lakehouse.read.lake import Lake
 from lakehouse.records.history import older_code
 from lakehouse.runs.plans import stale_by_table
 from lakehouse.versions.restore import plan_restore, restore
-from lakehouse_tests.build.test_stale import raw
+from lakehouse_tests.build.test_stale import land, raw
 from lakehouse_tests.conftest import LakeFactory
-from lakehouse_tests.fixtures.making import model, put, stage_rows, table
+from lakehouse_tests.fixtures.making import having, model, put, stage_rows, table
 
 D = [date(2026, 3, n) for n in range(1, 11)]
 ROWS, SUMS, TOP = "silver.rows", "gold.sums", "gold.top"
@@ -75,15 +76,26 @@ def filled(make: LakeFactory) -> Lake:
     return lake
 
 
+def with_tokens(code: str, tokens: tuple[str, ...]) -> Table:
+    """Landed lines, with tokens in these columns."""
+    made = replace(having(raw(), tokens=tokens), transform=lambda lines: lines)
+    made.__dict__["code_version"] = code
+    return made
+
+
 def publish(lake: Lake, days: list[date]) -> None:
     """Publish days of the sums as a build does, without an engine."""
-    made = lake.table(SUMS)
+    publish_of(lake, lake.table(SUMS), days)
+
+
+def publish_of(lake: Lake, made: Table, days: list[date]) -> None:
+    """As `publish`, of another table."""
     keep_reads(lake, made)
-    target = Target(lake.path(SUMS), made.schema, made.partition_by)
+    target = Target(lake.path(made.id), made.schema, made.partition_by)
     prints = make_plan(lake, made, days).fingerprints
     figures = {day.isoformat(): {"rows": 1} for day in days}
     facts = {"lakehouse.code_version": made.code_version, "lakehouse.metrics": figures}
-    files = stage_rows(target, [{"day": day, "k": "k"} for day in days])
+    files = stage_rows(target, [{made.day_column: day} for day in days])
     commit = Commit({day_transaction(day): prints[day] for day in days}, facts)
     replace_days(target, ensure_table(target), files, days, commit)
 
@@ -196,3 +208,33 @@ def test_a_restore_keeps_what_its_code_reads(lake: LakeFactory) -> None:
     then = with_code(before, newer)
     restore(then, plan_restore(then, newer, 1), by="ann")
     assert turned_down(with_code(then, newest), newest, D[:5]) == set(D[2:5])
+
+
+def test_a_first_rule_changes_no_input(lake: LakeFactory) -> None:
+    """Without it, the sensor would build a table's whole history, since no day is in the quarantine that it has now."""
+    before = built(lake)
+    newer = replace(sums("v2"), model=model(rules={"short": lambda: F.length("k") < 9}, **COLUMNS))
+    newer.__dict__["code_version"] = "v2"
+    after = with_code(before, newer)
+    assert newer.rules
+    assert stale_days(after, newer, D[:5]) == D[:5]
+    assert changed_days(after, newer, D[:5]) == []
+    sell(after, ROWS, D[1], "new", anew=True)
+    assert changed_days(after, newer, D[:5]) == D[1:3]
+
+
+@pytest.mark.parametrize(("tokens", "since"), [((), ("n",)), (("n",), ())], ids=["first", "last"])
+def test_a_column_of_tokens_changes_no_input(
+    lake: LakeFactory, tokens: tuple[str, ...], since: tuple[str, ...]
+) -> None:
+    """Its key is an input from then on: without it, the sensor would build all that ever landed."""
+    old, newer = with_tokens("v1", tokens), with_tokens("v2", since)
+    before = lake(old)
+    for day in D[:3]:
+        land(before, day)
+    publish_of(before, old, D[:3])
+    after = with_code(before, newer)
+    assert stale_days(after, newer) == D[:3]
+    assert changed_days(after, newer) == []
+    land(after, D[1], '{"n": 2}\n')
+    assert changed_days(after, newer) == [D[1]]
