@@ -62,7 +62,8 @@ def readiness(lake: Lake, table: Table, day: date, now: datetime) -> Readiness:
     refused = [each for each in found if each.blocking]  # its last good rows stand, but are not of its newest input
     record = latest_records(lake.settings.root, table.id, [day]).get(day)
     if not published:
-        status, reason = MISSING, f"{table.id} {day} {_never(record)}{_no_partition(lake, day)}"
+        status, reason = MISSING, f"{table.id} {day} {_why_missing(record)}{_no_partition(lake, day)}"
+        record = None  # its newest commit is not one that published it
     else:
         reason = _why_stale(lake, table, day, refused=bool(refused))
         status = STALE if reason else READY
@@ -70,7 +71,6 @@ def readiness(lake: Lake, table: Table, day: date, now: datetime) -> Readiness:
             status, reason = OPEN, f"rows of {day} may come {in_words(until)}"
     if refused:
         reason += "; its newest build was refused, " + "; ".join(f"{each.check}: {each.found}" for each in refused)
-    commit = record if published else None
     return Readiness(
         table.id,
         day,
@@ -78,14 +78,14 @@ def readiness(lake: Lake, table: Table, day: date, now: datetime) -> Readiness:
         reason,
         snapshot.version,
         rows,
-        commit.run_id if commit else None,
-        commit.at if commit else None,
+        record.run_id if record else None,
+        record.at if record else None,
         {each.check: each.found for each in found},
     )
 
 
-def _never(record: DayRecord | None) -> str:
-    """That a day is not published, with what took it away where it was."""
+def _why_missing(record: DayRecord | None) -> str:
+    """That a day is not published, with what took it away where something did, by the newest record of it."""
     if record is None or record.operation != RESTORE:
         return "was never published"
     return f"is not published: it was restored, {record.at:%Y-%m-%d %H:%M} UTC, to a version before its first rows"

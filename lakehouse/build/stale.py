@@ -15,10 +15,11 @@ from lakehouse.build.older_code import by_code
 from lakehouse.build.plan import input_days, make_plan, output_days
 from lakehouse.contracts import Input, Table
 from lakehouse.days import days_between, newest_day
+from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.transactions import day_transaction, days_of_transactions
 from lakehouse.read.lake import Lake
 from lakehouse.records.day_record import DayRecord
-from lakehouse.records.history import latest_records
+from lakehouse.records.history import latest_records, older_code
 
 
 def stale_days(lake: Lake, table: Table, days: Collection[date] | None = None) -> list[date]:
@@ -39,10 +40,10 @@ def stale_days(lake: Lake, table: Table, days: Collection[date] | None = None) -
         return []
     # What a build would be made from now, compared with what the log says the published day was made from.
     plan = make_plan(lake, table, looked_at)
-    snapshots = [lake.snapshot(name) for name in (table.id, *([table.quarantine_id] if table.rules else []))]
+    snapshots = _stores(lake, table)
     if table.landing:
         # A file that was tidied away once its rows were published or set aside is no change of them.
-        kept = set().union(*(each.rows_by_day(table.day_column) for each in snapshots))
+        kept = _kept_days(table, snapshots)
         looked_at = [day for day in looked_at if plan.landed[day] or day not in kept]
     return [
         day
@@ -169,6 +170,22 @@ def published_days(lake: Lake, table: Table, also: Collection[date] = ()) -> set
     return rows | {day for day in likely if snapshot.transaction(day_transaction(day)) is not None}
 
 
+def days_of_older_code(lake: Lake, table: Table) -> dict[str, list[date]]:
+    """The published days that code other than today's built, by code version; none that a restore has removed.
+
+    Args:
+        lake: where the tables are.
+        table: whose days.
+    """
+    snapshot = lake.snapshot(table.id)
+    rows = snapshot.by_day(table.day_column)
+    found = {
+        code: [day for day in days if day in rows or snapshot.transaction(day_transaction(day)) is not None]
+        for code, days in older_code(lake.settings.root, table.id, table.code_version).items()
+    }
+    return {code: days for code, days in found.items() if days}
+
+
 def all_waiting_days(lake: Lake, all_stale: Mapping[str, Sequence[date]] | None = None) -> dict[str, dict[date, str]]:
     """What `waiting_days` says of every day of every table of the lake, looking at each table once.
 
@@ -212,10 +229,7 @@ def known_days(lake: Lake, table: Table, *, between: tuple[date | None, date | N
         table: whose days.
         between: first and last day, None where it is open; a landed day outside may be missing.
     """
-    known = set(lake.snapshot(table.id).by_day(table.day_column))
-    if table.rules:
-        # Of a day whose rows were all set aside, its quarantine alone tells once its input is gone.
-        known |= set(lake.snapshot(table.quarantine_id).by_day(table.day_column))
+    known = _kept_days(table, _stores(lake, table))
     known |= {file.arrival_date for file in open_days.landed_by_now(lake, table, *between)}
     for each in table.upstream.values():
         source = lake.table(each.table)
@@ -224,18 +238,29 @@ def known_days(lake: Lake, table: Table, *, between: tuple[date | None, date | N
     return known
 
 
-def tidied_days(lake: Lake, table: Table) -> set[date]:
+def tidied_days(lake: Lake, table: Table, days: Collection[date]) -> set[date]:
     """The days of a landed table whose rows are kept while their files are gone: not stale, and refused if built.
 
     Args:
         lake: where the tables are.
         table: whose days.
+        days: only those from the first to the last of these.
     """
-    if table.landing is None:
+    if table.landing is None or not days:
         return set()
-    snapshots = [lake.snapshot(name) for name in (table.id, *([table.quarantine_id] if table.rules else []))]
-    kept = set().union(*(each.by_day(table.day_column) for each in snapshots))
-    return kept - {file.arrival_date for file in open_days.landed_by_now(lake, table, None, None)}
+    first, last = min(days), max(days)
+    kept = {day for day in _kept_days(table, _stores(lake, table)) if first <= day <= last}
+    return kept - {file.arrival_date for file in open_days.landed_by_now(lake, table, first, last)}
+
+
+def _stores(lake: Lake, table: Table) -> list[Snapshot]:
+    """The table, and its quarantine where it has rules."""
+    return [lake.snapshot(name) for name in (table.id, *([table.quarantine_id] if table.rules else []))]
+
+
+def _kept_days(table: Table, stores: Sequence[Snapshot]) -> set[date]:
+    """The days with rows: of one whose rows were all set aside, the quarantine alone tells once its input is gone."""
+    return set().union(*(each.by_day(table.day_column) for each in stores))
 
 
 def has_news_of_files(lake: Lake, table: Table, day: date) -> bool:

@@ -28,7 +28,7 @@ from pyspark.errors import PySparkException
 
 from lakehouse.build.build import build
 from lakehouse.build.result import FAILED, UNCHANGED, BuildResult
-from lakehouse.build.stale import published_days, waiting_days
+from lakehouse.build.stale import days_of_older_code, published_days, waiting_days
 from lakehouse.build.verdicts import table_verdicts, verdicts
 from lakehouse.catalog import lake_without_engine, tables
 from lakehouse.contracts import Input, Table
@@ -54,7 +54,6 @@ from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.orchestration.retries import MAX_RETRIES, SPARK_ERROR, wait_before
 from lakehouse.orchestration.slices import slicing_of
 from lakehouse.read.lake import Lake, PinnedLake
-from lakehouse.records.history import older_code
 from lakehouse.settings import get_settings
 from lakehouse.spark.cluster_end import ended
 from lakehouse.spark.progress import QUERIES, Seldom
@@ -311,8 +310,7 @@ def _metadata_of(
         metadata[days[-1]] |= quarantine_metadata(result) | also_metadata(result.also_replaced)
         metadata[days[-1]]["dagster/column_schema"] = column_schema(table, upstream)
         metadata[days[-1]]["dagster/column_lineage"] = column_lineage(table, upstream)
-        older = older_code(lake.settings.root, table.id, table.code_version, published_days(lake, table, days))
-        metadata[days[-1]] |= older_code_metadata(older)
+        metadata[days[-1]] |= older_code_metadata(days_of_older_code(lake, table))
     return metadata
 
 

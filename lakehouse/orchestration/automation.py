@@ -216,8 +216,8 @@ def _pieces(lake: Lake, due: Days, leave: Collection[date]) -> list[Piece]:
     for name, days in due.items():
         for each in (name, *all_downstream(lake.tables, name)):
             found.setdefault(each, set()).update(days)
-    whole = {name: bridged(days, leave={*leave, *tidied_days(lake, lake.table(name))}) for name, days in found.items()}
-    return pieces_of(whole, list(lake.tables))
+    stay = {name: {*leave, *tidied_days(lake, lake.table(name), days)} for name, days in found.items()}
+    return pieces_of({name: bridged(days, leave=stay[name]) for name, days in found.items()}, list(lake.tables))
 
 
 def _why(lake: Lake, piece: Piece, roots: Days) -> str:

@@ -12,14 +12,14 @@ from datetime import date
 
 from lakehouse.build.made_from import touched_days
 from lakehouse.build.plan import input_days, neighbours, output_days
-from lakehouse.build.stale import all_stale_days, known_days, published_days, stale_days
+from lakehouse.build.stale import all_stale_days, days_of_older_code, known_days, stale_days
 from lakehouse.catalog import lake_without_engine, tables
 from lakehouse.contracts.graph import all_downstream
 from lakehouse.orchestration.pieces import Piece
 from lakehouse.read.lake import Lake
 from lakehouse.records.day_record import DayRecord
 from lakehouse.records.estimate import Estimate, estimate
-from lakehouse.records.history import older_code, records
+from lakehouse.records.history import records
 from lakehouse.runs.selection import last_partition
 from lakehouse.settings import Settings
 from lakehouse.texts import counted
@@ -132,10 +132,7 @@ def stale_by_table(
         # Its own log knows what has changed up to now; what the days found above will change, only the graph knows.
         days = set(all_stale_days(lake, contract))
         if by_code:
-            # Not of what a restore has removed: that was built by no code, and is to stay away.
-            published = published_days(lake, contract, days)
-            older = older_code(lake.settings.root, name, contract.code_version, published)
-            days &= {day for built in older.values() for day in built}
+            days &= {day for built in days_of_older_code(lake, contract).values() for day in built}
         touched = {
             reader
             for each in contract.upstream.values()

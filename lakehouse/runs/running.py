@@ -100,7 +100,7 @@ def run_stale(
             days &= set(only[name])
         if days:
             # A gap of days that are up to date costs less than a run of its own; days that must stay are no such gap.
-            leave = (stale - days) | tidied_days(lake, lake.table(name))
+            leave = (stale - days) | tidied_days(lake, lake.table(name), days)
             pieces = pieces_of({name: bridged(days, leave=leave)}, [name])
             report.add(run_pieces(settings, pieces, asked=asked, listener=listener))
         if report.interrupted or any(each.broken for each in report.tables.values()):

@@ -27,7 +27,7 @@ from pyspark.sql import types as T
 
 from lakehouse.build.build import build
 from lakehouse.build.plan import make_plan
-from lakehouse.build.stale import changed_days
+from lakehouse.build.stale import changed_days, days_of_older_code
 from lakehouse.contracts import Input, Table
 from lakehouse.delta.commit import ensure_table, replace_days
 from lakehouse.delta.opening import open_snapshot
@@ -37,7 +37,7 @@ from lakehouse.delta.transactions import day_transaction
 from lakehouse.read.lake import Lake, PinnedLake
 from lakehouse.read.targets import targets
 from lakehouse.records import day_record, quarantined
-from lakehouse.records.history import HISTORY, older_code
+from lakehouse.records.history import HISTORY
 from lakehouse.records.ops import TABLE_ID, add_rows, ops_target, position_name
 from lakehouse.records.quarantined import FAILURES
 from lakehouse.settings import Settings
@@ -111,7 +111,7 @@ def _one_day(lake: Lake, sales: Table, day: date) -> None:
     assert result.days[day].metrics.rows == 99, result.days[day].reason
     assert result.quarantine is not None
     assert changed_days(PinnedLake(lake.settings, lake.tables), sales, [day]) == []
-    older_code(lake.settings.root, sales.id, sales.code_version)
+    days_of_older_code(lake, sales)
     assert lake.snapshot(sales.id).live.rows
 
 

@@ -335,5 +335,5 @@ def test_a_day_whose_files_are_gone_is_in_no_run_that_bridges_a_gap(
     monkeypatch.setattr(running, "lake_without_engine", lambda _: made)
     running.run_stale(made.settings, [bronze.id], within=(D[0], D[-1]))
     assert stale_days(made, bronze) == [D[0], D[2]]
-    assert tidied_days(made, bronze) == {D[1]}
+    assert tidied_days(made, bronze, D) == {D[1]}
     assert [(each.first, each.last) for each in asked] == [(D[0], D[0]), (D[2], D[2])]

@@ -117,7 +117,7 @@ def _runs(
     def execute(days: Collection[date]) -> Sequence[str] | None:
         if days:
             # Days that are stale but hold none of the rows stay as they are; forced, a run builds whatever it spans.
-            leave = {*stale_days(lake, contract), *tidied_days(lake, contract)}.difference(days)
+            leave = {*stale_days(lake, contract), *tidied_days(lake, contract, days)}.difference(days)
             whole = set(days) if force else bridged(days, leave=leave)
             pieces = pieces_of({contract.id: whole}, [contract.id])
             report.add(run_pieces(lake.settings, pieces, asked=Asked(force=force), listener=terminal))
