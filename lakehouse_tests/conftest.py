@@ -229,7 +229,13 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("few", settings.get_profile("untimed"), max_examples=10)
     settings.load_profile("few" if config.option.few else "untimed")
     if config.option.seed is None:
-        config.option.seed = random.randrange(1 << 30)
+        config.option.seed = getattr(config, "workerinput", {}).get("seed", random.randrange(1 << 30))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """A worker has the seed that the summary says."""
+    node.workerinput["seed"] = node.config.option.seed
 
 
 def pytest_collection_finish() -> None:

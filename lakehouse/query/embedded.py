@@ -129,8 +129,9 @@ def _rows_of(snapshot: Snapshot, columns: Sequence[tuple[str, Kind]], *, merged:
     }
     listed = [f"CAST({stored[name]} AS {duckdb_type(kind)}) AS {quoted(name)}" for name, kind in columns]
     names = ", ".join(text(path) for path in files)
-    options = f"filename = {text(_FILE)}, hive_partitioning = false, union_by_name = {str(merged).lower()}"
-    rows = f"SELECT * FROM read_parquet([{names}], {options})"
+    # The smallest and largest value that a file tells of a floating-point column leave out NaN, which is above them.
+    options = f"filename = {text(_FILE)}, hive_partitioning = false, can_have_nan = true"
+    rows = f"SELECT * FROM read_parquet([{names}], {options}, union_by_name = {str(merged).lower()})"
     if merged:
         rows = f"SELECT * FROM (SELECT {empty} LIMIT 0) UNION ALL BY NAME {rows}"
     return f"SELECT {', '.join(listed)} FROM ({rows})"
