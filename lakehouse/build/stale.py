@@ -7,7 +7,7 @@ building it does not help. *Late* are rows that arrived after their day (`lakeho
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 
 from lakehouse.build import open_days
@@ -123,9 +123,9 @@ def waiting_days(lake: Lake, table: Table, days: Collection[date]) -> dict[date,
         table: whose days.
         days: the days to look at.
     """
-    found, asked, between = dict[date, str](), set(days), _buildable(lake)
-    for each in table.upstream.values():
-        source = lake.table(each.table)
+    found, between = dict[date, str](), _buildable(lake)
+    for each, is_its in _reads(lake, table):
+        source, asked = lake.table(each.table), set(filter(is_its, days))
         read = {wanted for day in asked for wanted in _awaited(each, day, between)}
         known = read & known_days(lake, source, between=(min(read), max(read))) if read else read
         stale = {
@@ -139,6 +139,15 @@ def waiting_days(lake: Lake, table: Table, days: Collection[date]) -> dict[date,
             if day in asked:
                 found.setdefault(day, why)
     return found
+
+
+def _reads(lake: Lake, table: Table) -> Iterator[tuple[Input, Callable[[date], bool]]]:
+    """The inputs of a table, with whether a day reads by them: one of older code reads what that code did."""
+    older = older_code(lake.settings.root, table.id, table.code_version) if table.upstream else {}
+    codes = {day: code for code, days in older.items() for day in days}
+    for made, days in by_code(lake, table, codes):
+        yield from ((each, set(days).__contains__) for each in made.upstream.values())
+    yield from ((each, lambda day: day not in codes) for each in table.upstream.values())
 
 
 def _readers(each: Input, stale: Mapping[date, str], between: tuple[date, date]) -> Iterator[tuple[date, str]]:
@@ -198,9 +207,10 @@ def all_waiting_days(lake: Lake, all_stale: Mapping[str, Sequence[date]] | None 
     between = _buildable(lake)
     for name, table in lake.tables.items():  # upstream tables come first
         mine = found[name] = {}
-        for each in table.upstream.values():
+        for each, is_its in _reads(lake, table):
             for day, why in _readers(each, stale.get(each.table, {}), between):
-                mine.setdefault(day, why)
+                if is_its(day):
+                    mine.setdefault(day, why)
         days = _changed(lake, table, all_stale[name] if all_stale else stale_days(lake, table))
         changed = {day: f"{name} {day} is not published from its newest input" for day in days}
         stale[name] = mine | changed

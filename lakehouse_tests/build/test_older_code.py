@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 from lakehouse.build.build import build
 from lakehouse.build.older_code import keep_reads
 from lakehouse.build.plan import make_plan
-from lakehouse.build.stale import changed_days, stale_days, turned_down, waiting_days
+from lakehouse.build.stale import all_waiting_days, changed_days, stale_days, turned_down, waiting_days
 from lakehouse.contracts import Input, Table
 from lakehouse.delta.commit import ensure_table, replace_days
 from lakehouse.delta.target import Commit, Target
@@ -134,6 +134,24 @@ def test_what_a_contract_reads_since_changes_no_input(lake: LakeFactory, change:
     assert set(changed_days(after, newer)) & set(D[:5]) == set(D[1:3])
     publish(after, D[:5])
     assert [day for day in stale_days(after, newer) if day in D[:5]] == []
+
+
+def test_a_day_waits_for_what_its_rows_were_made_from(lake: LakeFactory) -> None:
+    """Without it, after a longer window a day would be said to hold the last good data for a day it never read."""
+    before, newer = filled(lake), WINDOW()
+    publish(before, D[:3])
+    after = with_code(before, newer)
+    publish(after, D[3:4])
+    put(after, after.table("bronze.raw"), D[0], [{"_event_date": D[0], "n": 1}])
+    waiting = {
+        "silver.rows": set(),
+        SUMS: {D[0], D[1], D[3]},
+        TOP: {D[0], D[1], D[3], D[4]},
+    }  # the last was never built
+    found = all_waiting_days(after)
+    for name, days in waiting.items():
+        assert set(found[name]) & set(D[:5]) == days
+        assert set(waiting_days(after, after.table(name), D[:5])) == days
 
 
 def test_builds_keep_what_their_code_reads(lake: LakeFactory) -> None:
