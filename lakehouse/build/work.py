@@ -23,6 +23,7 @@ from lakehouse.delta.snapshot import fingerprint
 from lakehouse.read.lake import Lake, in_days
 from lakehouse.sources.probe import Probe, probe_of
 from lakehouse.sources.reader import read_lines
+from lakehouse.texts import counted
 
 
 @dataclass(frozen=True)
@@ -185,7 +186,8 @@ def _emptied(base: Base, landing: Landing, arrived: Arrived) -> dict[date, list[
         if waits(base.lake, landing, day):
             why = f"and its files wait until it is over (UTC), since {landing.source} has no during_day"
             do = "run it then"
-        found[day] = [f"{kept[day]} rows of this day are kept, {why}; {do}, or force the build to publish it empty"]
+        rows = f"{counted(kept[day], 'row')} of this day {'is' if kept[day] == 1 else 'are'} kept"
+        found[day] = [f"{rows}, {why}; {do}, or force the build to publish it empty"]
     return found
 
 

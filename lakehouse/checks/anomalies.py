@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from lakehouse.checks.metrics import DayMetrics, Outcome, Value
 from lakehouse.checks.statistics import median
 from lakehouse.contracts import Anomalies, Table, Volume
+from lakehouse.texts import counted
 
 MAD_TO_SIGMA = 1.4826  # a normal distribution's standard deviation per median absolute deviation
 SMALLEST_SIGMA = 0.15  # of the log count: a steady history must not make 15 % an anomaly
@@ -146,7 +147,7 @@ def volume(
     usual, ratio, z = _compared(m.rows, counts)
     blocked = not bounds.min_ratio <= ratio <= bounds.max_ratio
     text = (
-        f"{m.rows} rows, {ratio:.2f} of the usual {usual:g} of this weekday (robust z {z:.1f}); "
+        f"{counted(m.rows, 'row')}, {ratio:.2f} of the usual {usual:g} of this weekday (robust z {z:.1f}); "
         f"bounds {bounds.min_ratio:g} to {bounds.max_ratio:g}"
     )
     values: dict[str, Value] = {"rows": m.rows, "usual_rows": usual, "ratio": round(ratio, 4), "robust_z": round(z, 2)}
@@ -286,25 +287,25 @@ def _mean_shift(_: Table, mine: Figures, past: Sequence[Figures]) -> dict[str, t
 
 def _category_mix(_: Table, mine: Figures, past: Sequence[Figures]) -> dict[str, tuple[float, str]]:
     found = {}
-    for name, counted in mine.get("categories", {}).items():
+    for name, now in mine.get("categories", {}).items():
         before = [Counter(day["categories"][name]) for day in past if name in day.get("categories", {})]
         if before:
             # All days together are the mix that is usual; how far each of them is from it says what distance is usual.
             together = sum(before, Counter[str]())
-            moved = _apart(counted, together)
+            moved = _apart(now, together)
             usual = [_apart(each, together) for each in before]
-            rows = sum(counted.values())
+            rows = sum(now.values())
             # The expected distance of a sample of that many rows from the mix it was drawn from: sqrt(2 / pi) of each
             # share's standard deviation, summed, and halved as the distance is.
             chance = sum(math.sqrt(n / together.total() * (1 - n / together.total())) for n in together.values())
             sigma = max(_spread(usual), chance / math.sqrt(2 * math.pi * rows), SMALLEST_MIX_SIGMA)
             most = max(
-                sorted({*counted, *together}),
-                key=lambda v: abs(counted.get(v, 0) / rows - together[v] / together.total()),
+                sorted({*now, *together}),
+                key=lambda v: abs(now.get(v, 0) / rows - together[v] / together.total()),
             )
             # Nearer to the mix than usual is no anomaly.
             z = max(0.0, moved - statistics.median(usual)) / sigma
-            share, before_share = counted.get(most, 0) / rows, together[most] / together.total()
+            share, before_share = now.get(most, 0) / rows, together[most] / together.total()
             text = f"{moved:.1%} of rows have another {name} than usual, most of all {most}: {share:.1%}"
             found[name] = z, f"{text}, usually {before_share:.1%}"
     return found

@@ -20,6 +20,7 @@ from lakehouse.contracts.clock import CLOCKS_CHECK
 from lakehouse.contracts.figures import EXACT
 from lakehouse.contracts.rules import NOT_TOO_LATE
 from lakehouse.records.depth import DEPTH_CHECK
+from lakehouse.texts import counted
 
 
 def check_names(table: Table) -> dict[str, str]:
@@ -183,7 +184,7 @@ def _row_count(table: Table, m: DayMetrics, *, is_open: bool) -> Outcome:
     enough = is_open or m.rows >= table.quality.min_rows
     passed = empty or (enough and (high is None or m.rows <= high))
     bounds = f"at least {table.quality.min_rows}" + (f" and at most {high}" if high is not None else "")
-    text = "empty day: no input" if empty else f"{m.rows} rows published; expected {bounds}"
+    text = "empty day: no input" if empty else f"{counted(m.rows, 'row')} published; expected {bounds}"
     if is_open and not empty:
         text += "; the day is not over"
     return Outcome("row_count", m.day, passed, text, values={"rows": m.rows})
@@ -223,7 +224,8 @@ def _row_rules(table: Table, m: DayMetrics, *, reached: bool) -> Outcome:
 def _unique_key(table: Table, m: DayMetrics) -> Outcome:
     # A table that says which row to keep expects repeats; one that does not has a transform that went wrong.
     passed = bool(table.keep_first_by) or m.duplicates == 0
-    text = f"{m.duplicates} rows repeat a key ({', '.join(table.key)})"
+    verb = "repeats" if m.duplicates == 1 else "repeat"
+    text = f"{counted(m.duplicates, 'row')} {verb} a key ({', '.join(table.key)})"
     if m.duplicates:
         text += "; the first of each is kept" if table.keep_first_by else "; the transform must give one row a key"
     return Outcome("unique_key", m.day, passed, text, values={"duplicates": m.duplicates})
@@ -254,7 +256,8 @@ def _reconciliation(table: Table, m: DayMetrics, sums: Mapping[str, Decimal]) ->
     told = [f"{name} {own[name]} on both sides" for name in sums]
     told += [f"{name} not judged: no figures are kept of its input" for name in own if name not in sums]
     values: dict[str, Value] = {f"sum/{name}": str(total) for name, total in own.items()}
-    text = "; ".join(apart or told) + (f" ({m.quarantined} rows in quarantine)" if apart and m.quarantined else "")
+    aside = f" ({counted(m.quarantined, 'row')} in quarantine)" if apart and m.quarantined else ""
+    text = "; ".join(apart or told) + aside
     return Outcome("reconciliation", m.day, not apart, text, blocking=not m.quarantined, values=values)
 
 

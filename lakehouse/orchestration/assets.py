@@ -59,7 +59,7 @@ from lakehouse.spark.cluster_end import ended
 from lakehouse.spark.progress import QUERIES, Seldom
 from lakehouse.spark.transient import is_transient
 from lakehouse.spark.warm import working_on
-from lakehouse.texts import days_text
+from lakehouse.texts import counted, days_text
 from lakehouse.transforms.addresses import without_addresses
 
 WAITS = "waits for "  # begins the reason of a day whose input was not published
@@ -329,7 +329,7 @@ def _log_summary(context: AssetExecutionContext, result: BuildResult, good: list
     also = f"; also wrote {also_text(result.also_replaced)}" if result.also_replaced else ""
     context.log.info(  # one line, since each is an event that Dagster keeps
         f"{result.table.id}: {len(good) - unchanged} day(s) published, {unchanged} unchanged, {len(bad)} not; "
-        f"{rows} rows, version {result.version} (seconds: {seconds}){also}"
+        f"{counted(rows, 'row')}, version {result.version} (seconds: {seconds}){also}"
     )
     if changed := result.table.changed_on_disk():
         context.log.warning(

@@ -27,6 +27,7 @@ from lakehouse.records.quarantined import (
     records_of,
     rows_left,
 )
+from lakehouse.texts import counted
 
 DEPTH_CHECK = "quarantine_depth"
 _FORM = "what was only added"  # what is kept of a day: a file of another form is made anew
@@ -92,7 +93,8 @@ def judge_depth(table: Table, depth: Depth) -> tuple[bool, str]:
     by_rule = ", ".join(f"{name} {number:,}" for name, number in depth.by_rule.most_common())
     by_rule += f"; unresolved for too long: {', '.join(overdue)}" if overdue else ""
     return passed, (
-        f"{depth.rows:,} rows in quarantine{most}, the oldest since {since}, {_days(depth.age)}{longest}: {by_rule}. "
+        f"{counted(depth.rows, 'row')} in quarantine{most}, "
+        f"the oldest since {since}, {_days(depth.age)}{longest}: {by_rule}. "
         f"Look at them: lakehouse quarantine show {table.id}; then fix the cause and replay them, or discard them"
     )
 

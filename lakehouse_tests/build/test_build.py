@@ -322,7 +322,7 @@ def test_quarantined_rows_do_not_go_when_their_file_does(lake: LakeFactory) -> N
         result = build(shop, raw, DAYS[:2], run_id=again)
         assert result.with_status(FAILED) == DAYS[:2]
         assert "10 rows of this day are kept, but no line of it" in result.days[DAYS[0]].reason
-        assert "1 rows of this day are kept, but no line of it" in result.days[DAYS[1]].reason
+        assert "1 row of this day is kept, but no line of it" in result.days[DAYS[1]].reason
         assert [str(row["_arrival_date"]) for row in rows_of(shop.path(raw.quarantine_id))] == list(map(str, DAYS[:2]))
     whole.write_text(lines)
     result = build(shop, raw, DAYS[:1], run_id="landed again")

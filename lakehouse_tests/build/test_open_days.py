@@ -154,7 +154,7 @@ def test_a_day_that_was_built_as_it_came_says_that_its_files_wait(
     monkeypatch.setattr(open_days, "present", lambda: NOON)
     result = build(made, bronze, [DAY], run_id="r").days[DAY]
     assert result.status == "failed"
-    assert "1 rows of this day are kept, and its files wait until it is over" in result.reason
+    assert "1 row of this day is kept, and its files wait until it is over" in result.reason
     file.unlink()
     assert "no line of it is in the landing zone" in build(made, bronze, [DAY], run_id="r").days[DAY].reason
 

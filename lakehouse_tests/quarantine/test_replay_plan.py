@@ -191,4 +191,4 @@ def test_a_landed_day_with_nothing_but_quarantined_rows_is_not_emptied(lake: Lak
     assert (list(plan.gone), plan.nothing_to_do) == ([DAYS[0]], True)
     result = build(made, raw, [DAYS[0]], run_id="r")
     assert result.days[DAYS[0]].status == "failed"
-    assert "1 rows of this day are kept, but no line of it is in the landing zone" in result.days[DAYS[0]].reason
+    assert "1 row of this day is kept, but no line of it is in the landing zone" in result.days[DAYS[0]].reason

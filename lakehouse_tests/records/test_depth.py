@@ -19,6 +19,7 @@ from lakehouse.records import depth
 from lakehouse.records.depth import depth_now, depth_of, judge_depth
 from lakehouse.records.ledger import DISCARD, LedgerEntry, write
 from lakehouse.records.quarantined import QuarantinedRow, project_quarantine, quarantined_rows
+from lakehouse.texts import counted
 from lakehouse_tests.conftest import LakeFactory
 from lakehouse_tests.fixtures.making import stage_rows
 from lakehouse_tests.records.test_quarantined import MONDAY, NOW, TUESDAY, SetAside, add, bad, sales, set_aside, store
@@ -41,7 +42,7 @@ def test_the_depth_check_has_bounds_and_says_what_to_do(lake: LakeFactory, tmp_p
     for rows, age in ((found, 2), (found[:1], 4)):
         passed, text = judge_depth(strict, depth_of(rows, first + timedelta(days=age)))
         assert not passed
-        assert f"{len(rows)} rows in quarantine (at most 1)" in text
+        assert f"{counted(len(rows), 'row')} in quarantine (at most 1)" in text
         assert f"{first:%Y-%m-%d}" in text
         assert f"amount_at_least_minimum {len(rows)}" in text
         assert "lakehouse quarantine show silver.sales" in text
