@@ -11,7 +11,7 @@ from lakehouse.build.base import Base, open_base
 from lakehouse.build.grow import BuildWholeError, growth_of
 from lakehouse.build.intake.take import take
 from lakehouse.build.laps import Laps
-from lakehouse.build.older_code import keep_reads
+from lakehouse.build.older_reads import keep_reads
 from lakehouse.build.plan import Plan, make_plan
 from lakehouse.build.publish import Published, publish
 from lakehouse.build.result import UNCHANGED, BuildResult, DayResult

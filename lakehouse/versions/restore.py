@@ -16,7 +16,7 @@ from typing import Any
 
 from lakehouse import store
 from lakehouse.build.intake.ends import waiting_again
-from lakehouse.build.older_code import keep_reads
+from lakehouse.build.older_reads import keep_reads
 from lakehouse.build.stale import as_made_by
 from lakehouse.contracts import Table
 from lakehouse.delta.commit import exchange_files

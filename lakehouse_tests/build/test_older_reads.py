@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lakehouse.build.build import build
-from lakehouse.build.older_code import keep_reads
+from lakehouse.build.older_reads import keep_reads
 from lakehouse.build.plan import make_plan
 from lakehouse.build.stale import all_waiting_days, changed_days, stale_days, turned_down, waiting_days
 from lakehouse.contracts import Input, Table
