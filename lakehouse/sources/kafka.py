@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -98,6 +99,20 @@ class Brokers:
             name: Found(str(one.topic_id), {n: Part(first[name, n], end[name, n]) for n in numbers[name]})
             for name, one in told.items()
         }
+
+    def compacted(self) -> list[str]:
+        """The topics that drop older messages of a key by themselves, of those whose settings the brokers tell."""
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import ConfigResource, ResourceType
+
+        found = []
+        with Asking(self._address) as asking:
+            wanted = [ConfigResource(ResourceType.TOPIC, name) for name in self._topic.topics]
+            for each, told in asking.client.describe_configs(wanted, request_timeout=PATIENCE).items():
+                with suppress(KafkaException):  # who may read messages need not have the right to see settings
+                    if "compact" in told.result()["cleanup.policy"].value:
+                        found.append(each.name)
+        return found
 
     def messages(
         self, spark: SparkSession, spans: Sequence[Span], restarts: Mapping[str, int] = MappingProxyType({})

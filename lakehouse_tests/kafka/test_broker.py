@@ -183,3 +183,8 @@ def test_the_doctor_asks_the_brokers(kafka: Kafka, tmp_path: Path, monkeypatch: 
     with pytest.raises(ProblemError, match="no-such-topic") as none:
         doctor_remote.topics(known)
     assert "LAKEHOUSE_VISITS_URL" in none.value.fix
+    drops = kafka.topic(cleanup_policy="compact,delete")
+    monkeypatch.setattr(catalog, "tables", lambda: {each.id: each for each in streamed(drops)})
+    with pytest.raises(ProblemError, match=f"{drops} .* is compacted") as told:
+        doctor_remote.topics(known)
+    assert "cleanup.policy to delete" in told.value.fix

@@ -193,7 +193,11 @@ def _postgres_at(address: str) -> tuple[bool, str]:
 
 
 def topics(settings: Settings) -> str:
-    """What the brokers of the tables with topics say, of those whose address is set; empty: there are none."""
+    """What the brokers of the tables with topics say, of those whose address is set; empty: there are none.
+
+    Raises:
+        ProblemError: brokers do not answer, or a topic is not as streams need it.
+    """
     # Whose packages may be missing: doctor is to say so.
     from lakehouse import catalog
     from lakehouse.sources.kafka import Brokers
@@ -204,12 +208,19 @@ def topics(settings: Settings) -> str:
         if url is None or table.topic is None:
             continue
         try:
-            known = Brokers(url, table.topic).found()
+            brokers = Brokers(url, table.topic)
+            known, compacted = brokers.found(), brokers.compacted()
         except LakehouseError as error:
             fix = f"Correct {table.topic.setting}, or remove it."
             if isinstance(error, SourceDownError):
                 fix = f"Start the brokers, or correct {table.topic.setting}, or remove it."
             raise ProblemError(str(error), fix) from None
+        if compacted:
+            raise ProblemError(
+                f"{', '.join(compacted)} of the brokers in {table.topic.setting}: the topic is compacted, so a message "
+                "may be gone before it is read, and nobody is told",
+                "Set its cleanup.policy to delete.",
+            )
         found += [f"{name} has {counted(len(one.parts), 'partition')}" for name, one in sorted(known.items())]
     return ", ".join(found)
 
