@@ -43,6 +43,12 @@ for i = 2, #KEYS do
       local event_there, version_there = struct.unpack('>i8i8', there)
       if event == event_there and version == version_there then
         outcome = 'same'
+        -- When it is to go is no part of the row: it is by the moment of the load, which may stand still or not.
+        if ARGV[2 * i - 1] == '-1' then
+          redis.call('PERSIST', KEYS[i])
+        else
+          redis.call('PEXPIREAT', KEYS[i], ARGV[2 * i - 1])
+        end
       elseif event > event_there or (event == event_there and version > version_there) then
         outcome = 'written'
       elseif event < event_there and event_there <= known and version > version_there then

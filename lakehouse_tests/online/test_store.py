@@ -21,7 +21,7 @@ from pydantic import SecretStr
 from lakehouse.errors import OnlineDownError, OnlineError, SettingsError
 from lakehouse.online.address import redis_url, shown
 from lakehouse.online.sets import FeatureSet, milliseconds, moment_of, unpack
-from lakehouse.online.store import EVERYTHING, OnlineStore, Put
+from lakehouse.online.store import EVERYTHING, NEVER, OnlineStore, Put
 from lakehouse.settings import Settings
 from lakehouse_tests.fixtures.redis import RedisServer
 
@@ -135,6 +135,19 @@ def test_a_row_goes_when_its_time_has_come(store: OnlineStore) -> None:
     while held(store) is not None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_a_row_that_is_there_goes_when_the_last_load_says(store: OnlineStore, redis_server: RedisServer) -> None:
+    """Without it, a row as of a moment that stands still was gone a few days after a load, or one of today stayed."""
+    from redis import Redis
+
+    key, packed, later = USERS.redis_key(["1"]), USERS.pack(10, 5, [1]), store.now() + LATER
+    with Redis.from_url(redis_server.url) as client:
+        for until, told in ((later, WRITTEN), (NEVER, SAME), (later + 1000, SAME), (NEVER, SAME)):
+            assert store.put(USERS, [(key, until, packed)], 5) == told
+            assert client.pexpiretime(key) == until
+        store.put(USERS, [(key, later, USERS.pack(9, 5, [1]))], 5)
+        assert client.pexpiretime(key) == NEVER, "an older row decides nothing"
 
 
 def test_a_new_definition_has_keys_of_its_own(store: OnlineStore) -> None:
