@@ -173,16 +173,17 @@ def load(
     Raises:
         OnlineDownError: Redis does not answer; the same call goes on.
         OnlineRefusedError: it does, and does not take the rows: it is full, say.
-        OnlineError: Redis was started again or emptied each time, or holds rows of another table of this name, or of
-            later versions than the table has.
+        OnlineError: Redis was started again or emptied each time, or is full and pushed keys out, or holds rows of
+            another table of this name, or of later versions than the table has.
     """
     began = time.perf_counter()
     with opened(url) as store:
         for attempt in range(1, ATTEMPTS + 1):
-            held = store.holding()
+            held, pushed_out = store.holding(), store.pushed_out()
             source = source_of(lake, table, now)
             made = _once(lake, url, store, source, whole=whole, only=only)
             if store.holding() == held:
+                store.refuse_pushed_out(table.id, pushed_out)
                 return replace(made, attempts=attempt, seconds=time.perf_counter() - began)
             told(f"Redis was started again, or emptied, while {table.id} was loaded: the load begins again.")
     raise OnlineError(

@@ -14,6 +14,7 @@ from lakehouse.errors import OnlineDownError, OnlineError
 from lakehouse.online.address import connect, failed
 from lakehouse.online.scripts import BEGIN, PUT, SWEEP
 from lakehouse.online.sets import FeatureSet
+from lakehouse.texts import counted
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -75,6 +76,26 @@ class OnlineStore:
         # A flush leaves the server as it is, and takes the mark along.
         self._tried(lambda: self._redis.set(MARK, uuid.uuid4().hex, nx=True))
         return f"{self.instance()} {self._tried(lambda: self._redis.get(MARK))!r}"
+
+    def pushed_out(self) -> int:
+        """How many keys the running server has pushed out so far, of whomever, because it was full."""
+        return int(self._tried(lambda: self._redis.info("stats"))["evicted_keys"])
+
+    def refuse_pushed_out(self, table: str, before: int) -> None:
+        """Refuse a server that is full and makes room by itself: it took every row, and some are missing all the same.
+
+        Args:
+            table: that was loaded.
+            before: what `pushed_out` said before that.
+
+        Raises:
+            OnlineError: it has pushed out more; whose keys they were, it does not say.
+        """
+        if (keys := self.pushed_out() - before) > 0:
+            raise OnlineError(
+                f"Redis is full: it pushed out {counted(keys, 'key')} while {table} was loaded, so rows may be missing "
+                "(lakehouse online verify). Give it more memory and the maxmemory-policy noeviction, and load again."
+            )
 
     def now(self) -> int:
         """By the server's clock, milliseconds since 1970."""

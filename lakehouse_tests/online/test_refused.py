@@ -12,7 +12,7 @@ import pytest
 from pydantic import SecretStr
 from redis import exceptions
 
-from lakehouse.errors import OnlineRefusedError
+from lakehouse.errors import OnlineError, OnlineRefusedError
 from lakehouse.online.address import failed
 from lakehouse.online.client import AsyncOnlineClient, OnlineClient
 from lakehouse.online.load import load
@@ -58,6 +58,27 @@ def test_a_load_into_a_full_redis_says_so_and_goes_on_once_there_is_room(
     assert online(store, made) == {}
     assert load(made, redis_server.url, made.table(TABLE), noon(TUE)).put.written == 2
     assert online(store, made) == {"a": (MON, 4), "b": (MON, 7)}
+
+
+@pytest.mark.spark
+def test_a_load_into_a_redis_that_makes_room_by_itself_says_so(
+    lake: LakeFactory, store: OnlineStore, redis_server: RedisServer
+) -> None:
+    """Without it, a load says that it has written all rows and ends well, and Redis has pushed most of them out."""
+    made = lake(profiles())
+    users = {f"user{number:05}": number for number in range(3000)}
+    publish(made, MON, users)
+    with redis_server.plain() as client:
+        room = client.info("memory")["used_memory"] + 200_000
+    with (
+        told_to(redis_server, "maxmemory-policy", "volatile-ttl", "noeviction"),
+        told_to(redis_server, "maxmemory", str(room), "0"),
+        pytest.raises(OnlineError, match=rf"pushed out [\d,]+ keys while {TABLE} was loaded.* noeviction"),
+    ):
+        load(made, redis_server.url, made.table(TABLE), noon(TUE))
+    assert len(online(store, made)) < len(users)
+    load(made, redis_server.url, made.table(TABLE), noon(TUE))
+    assert len(online(store, made)) == len(users)
 
 
 @pytest.mark.spark
