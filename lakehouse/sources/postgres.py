@@ -33,11 +33,12 @@ from lakehouse.transforms.columns import token_key, without_address
 
 FETCHED = 10_000  # rows at a time, so that a first batch of any size streams through
 PATIENCE = 20  # seconds until a connection is made: the driver itself would wait for ever for what answers nothing
+LOCK_PATIENCE = 60  # seconds until whoever has locked the table lets it go: a session left open would keep it for ever
 # Of the transaction that reads: it can change nothing, and the server's time zone decides nothing.
 _SESSION = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY; SET TIME ZONE 'UTC'"
 _DOWN = re.compile(
     r"refused|timed out|unreachable|I/O error|starting up|shutting down|terminating connection|too many (clients|conn)"
-    r"|remaining connection slots|EOFException|Connection reset|UnknownHost",
+    r"|remaining connection slots|lock timeout|EOFException|Connection reset|UnknownHost",
     re.IGNORECASE,
 )
 
@@ -46,6 +47,7 @@ _TABLES = "It is a view, whose rows tell no transaction: name the tables that it
 _ADVICE = {
     'column "xmin" does not exist': _TABLES,
     "cannot lock relation": _TABLES,
+    "lock timeout": "Another session has it locked, as ALTER TABLE does, and did not end its transaction (pg_locks).",
     "permission denied for table": "Let the role of the address read it: GRANT SELECT ON it.",
     "permission denied for schema": "Let the role of the address in: GRANT USAGE ON the schema.",
 }
@@ -125,6 +127,7 @@ class Database:
             SourceError: it refuses, or lacks what the contract names.
         """
         try:
+            # Locked here already: what Spark asks of the columns of the rows is not bounded, and would wait for ever.
             row = self._query(moment_sql(self._extract)).first()
         except Exception as error:
             raise self.failed(error) from error
@@ -138,7 +141,7 @@ class Database:
             SourceDownError, SourceError: as above; reading itself happens later, when the frame is written.
         """
         try:
-            found = self._query(rows_sql(self._extract, reading), f"{_SESSION}; {_locking(self._extract)}")
+            found = self._query(rows_sql(self._extract, reading))
         except Exception as error:
             raise self.failed(error) from error
         # Times are rendered by the statement and cannot hold an address.
@@ -164,8 +167,8 @@ class Database:
             "Nothing was taken, and the next intake begins where the last one ended."
         )
 
-    def _query(self, sql: str, session: str = _SESSION) -> DataFrame:
-        options = {**self._options, "sessionInitStatement": session}
+    def _query(self, sql: str) -> DataFrame:
+        options = {**self._options, "sessionInitStatement": f"{_SESSION}; {_locking(self._extract)}"}
         return self._spark.read.format("jdbc").options(**options, query=sql).load()
 
 
@@ -222,7 +225,8 @@ def _locking(extract: Extract) -> str:
     ALTER TABLE and TRUNCATE do so, as PostgreSQL says of them. A SELECT takes its snapshot first, and then it waits.
     """
     tables = [each for each in (extract.relation, extract.tombstones) if each is not None]
-    return f"LOCK TABLE {', '.join(map(_relation, tables))} IN ACCESS SHARE MODE"
+    patience = f"SET LOCAL lock_timeout = '{LOCK_PATIENCE}s'"
+    return f"{patience}; LOCK TABLE {', '.join(map(_relation, tables))} IN ACCESS SHARE MODE"
 
 
 def _select(relation: str, columns: dict[str, str], changed_at: str, reading: Reading, *, tombstone: bool) -> str:

@@ -246,6 +246,20 @@ def test_a_server_that_never_answers_is_not_waited_for(
             Database(spark, url, EXTRACT).moment()
 
 
+@pytest.mark.spark
+def test_a_table_that_somebody_has_locked_is_not_waited_for_for_ever(
+    spark: SparkSession, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, an intake hangs without a word behind a session that was left open after an ALTER TABLE."""
+    monkeypatch.setattr(postgres, "LOCK_PATIENCE", 1)
+    with shop.session() as other:
+        other("BEGIN; LOCK TABLE orders_deleted IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(SourceDownError, match=r"lock timeout\. Another session has it locked"):
+            Database(spark, SecretStr(shop.url), EXTRACT).moment()
+        other("COMMIT")
+    assert Database(spark, SecretStr(shop.url), EXTRACT).moment().low > 0
+
+
 @pytest.mark.parametrize(
     ("said", "kind"),
     [
