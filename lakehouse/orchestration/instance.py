@@ -101,9 +101,13 @@ def close_abandoned_runs(instance: DagsterInstance) -> list[str]:
     time build a table, would stay taken for ever.
     """
     closed: list[str] = []
-    unfinished = [DagsterRunStatus.NOT_STARTED, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
-    for run in instance.get_runs(filters=RunsFilter(statuses=unfinished)):
-        if not is_gone(run):
+    unfinished = [
+        DagsterRunStatus.NOT_STARTED, DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING
+    ]  # fmt: skip
+    for seen in instance.get_runs(filters=RunsFilter(statuses=unfinished)):
+        # Looked at again once its process is gone: it may have ended well since, and would be told as failed.
+        run = instance.get_run_by_id(seen.run_id) if is_gone(seen) else None
+        if run is None or run.status not in unfinished:
             continue
         # What somebody has terminated stays so: a run that failed, Dagster would start again.
         canceled = run.status is DagsterRunStatus.CANCELING

@@ -181,6 +181,33 @@ def test_a_killed_process_leaves_no_run_and_no_slot(instance: DagsterInstance) -
     assert close_abandoned_runs(instance) == []
 
 
+def test_a_process_that_is_gone_before_its_run_began_leaves_no_run(instance: DagsterInstance) -> None:
+    """Without it, a run whose process could not say how it ended, as Dagster's database was down, starts for minutes."""
+    run = started(instance, "999999999")
+    instance.handle_run_event(
+        run.run_id, DagsterEvent(DagsterEventType.PIPELINE_STARTING.value, run.job_name, message="starting")
+    )
+    assert status(instance, run) == DagsterRunStatus.STARTING
+    assert close_abandoned_runs(instance) == [run.run_id]
+    assert (status(instance, run), slots(instance)) == (DagsterRunStatus.FAILURE, 0)
+
+
+def test_a_run_that_ends_well_while_runs_are_looked_at_stays_so(
+    instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, a run that has built everything is told as failed, and started again."""
+    run = started(instance, "999999999")
+
+    def ends(seen: DagsterRun) -> bool:
+        done = DagsterEvent(DagsterEventType.PIPELINE_SUCCESS.value, seen.job_name, message="done")
+        instance.handle_run_event(seen.run_id, done)
+        return True
+
+    monkeypatch.setattr(module, "is_gone", ends)
+    assert close_abandoned_runs(instance) == []
+    assert status(instance, run) == DagsterRunStatus.SUCCESS
+
+
 def test_what_somebody_has_terminated_stays_so_where_its_process_is_gone(instance: DagsterInstance) -> None:
     """Without it, Dagster would start again what a person has stopped: it would be a run that failed."""
     run = started(instance, "999999999")
