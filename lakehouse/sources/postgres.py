@@ -42,6 +42,8 @@ _DOWN = re.compile(
     re.IGNORECASE,
 )
 
+# What stands before the sentence of the driver, in a trace and in what Spark Connect says.
+_DRIVER = re.compile(r".*PSQLException[:)]\s*((ERROR|FATAL): )?")
 _TABLES = "It is a view, whose rows tell no transaction: name the tables that it is made of in the contract."
 # What PostgreSQL says, and what to do about it where that is not said.
 _ADVICE = {
@@ -158,8 +160,8 @@ class Database:
             # Before anything is cut out of it: the driver quotes the URL it was given in some of its errors.
             told = told.replace(self._password, "…")
         lines = [line.strip() for line in told.splitlines() if line.strip()]
-        said = next((line for line in lines if "PSQLException:" in line), [*lines, type(error).__name__][0])
-        said = said.rpartition("PSQLException:")[2].strip().rstrip(".")
+        said = next((line for line in lines if _DRIVER.match(line)), [*lines, type(error).__name__][0])
+        said = _DRIVER.sub("", said).rstrip(".")
         kind = SourceDownError if _DOWN.search(said) else SourceError
         advice = next((f"{advice} " for sign, advice in _ADVICE.items() if sign in said), "")
         return kind(

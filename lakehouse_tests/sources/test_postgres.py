@@ -266,6 +266,7 @@ def test_a_table_that_somebody_has_locked_is_not_waited_for_for_ever(
         ("org.postgresql.util.PSQLException: Connection to h:5432 refused. Check it", SourceDownError),
         ("Job aborted\nCaused by: org.postgresql.util.PSQLException: FATAL: sorry, too many clients", SourceDownError),
         ('x\n: org.postgresql.util.PSQLException: ERROR: relation "orders" does not exist', SourceError),
+        ('(org.postgresql.util.PSQLException) ERROR: relation "orders" does not exist', SourceError),
         ("the URL was h?password=s3cret", SourceError),
     ],
 )
@@ -276,6 +277,8 @@ def test_errors_say_what_happened_and_no_password(said: str, kind: type[Exceptio
     assert type(made) is kind
     assert "s3cret" not in str(made)
     assert "LAKEHOUSE_ORDERS_URL" in str(made)
+    assert "Exception" not in str(made)
+    assert "ERROR" not in str(made)
 
 
 @pytest.mark.parametrize(
