@@ -221,11 +221,17 @@ class _Translator:
                 raise NotTranslatedError(f"USING ({each.name}) of different types")
             matches.append(f"{a.sql} = {b.sql}")
             sql = {"RIGHT": other.sql, "FULL": f"coalesce({one.sql}, {other.sql})"}.get(side, one.sql)
-            keys.append(Named("", one.name, Value(sql, one.kind, one.name)))
+            name = _own_name(right if side == "RIGHT" else before, each.name)
+            keys.append(Named("", name, Value(sql, one.kind, name)))
         merged = {each.name.lower() for each in keys if each.name}
         rest = [each for each in both.columns if (each.name or "").lower() not in merged]
         scope = replace(both, columns=[*keys, *rest], sources={**both.sources, "": ()})
         return f"{word} {table} ON {' AND '.join(matches)}", scope
+
+
+def _own_name(scope: Scope, name: str) -> str | None:
+    """A column's name as its table has it: to `*`, a key is called so, however USING writes it."""
+    return next(each.name for each in scope.columns if (each.name or "").lower() == name.lower())
 
 
 def _word(node: exp.Expr, name: str) -> str:
