@@ -138,7 +138,7 @@ def _round(value: Value, *places: Value) -> Value:
         raise TypeError
     number = int(places_of(*places, least=0)[0]) if places else 0
     if value.kind.is_integer:
-        return value
+        return replace(value, digits=None)  # of a call, Spark does not count the digits as of a number as written
     if value.kind == DOUBLE:  # Spark rounds the shortest decimal text that is this number
         rounded = cast(cast(value.sql, STRING), Kind("decimal", 38, min(number, 20)))
         plain = f"isfinite({value.sql}) AND abs({value.sql}) < 1e15 AND {number} <= 20"

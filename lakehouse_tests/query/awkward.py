@@ -119,6 +119,7 @@ ANSWERED = [
     "select id, x from o where abs(x) > 5 and x > 1e300",
     "select 1, 'a', true, null is null n, 1.10, 12345678901, 1e3 d, -1, 99999999999999999999 big, 0.01, 007 z, .5 h",
     "select -2147483648, -9223372036854775808, -2147483649, -9223372036854775809, -0.5, - 0.5, -.5, -0, -0.0, 5., 0.0000001",
+    "select round(0) / price a, price * round(7, 1) b, 0 / price c from o where price <> 0",
     "select -(5), - -5, -007, amount * -0.5, price / -3, small - -2147483648, -2147483648 div 2 from o where small < 0",
     "select id, small from o order by (2) desc nulls last, ((1)) limit 7",
     "select small, count(*) c from o group by (1) order by (c) desc, (small)",
