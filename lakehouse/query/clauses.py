@@ -51,7 +51,12 @@ def grouping(node: exp.Select, scope: Scope, chosen: Sequence[Named]) -> str:
     group = node.args.get("group")
     if group is None:
         return ""
-    made = _without_aggregates(node, group, chosen) if group.args.get("all") else _keys(group, scope, chosen)
+    starred = any(each.is_star for each in node.expressions)  # to Spark, its columns have no places
+    made = (
+        _without_aggregates(node, group, chosen)
+        if group.args.get("all")
+        else _keys(group, scope, chosen, starred=starred)
+    )
     return f" GROUP BY {', '.join(grouped(each).sql for each in made)}" if made else ""
 
 
@@ -64,7 +69,7 @@ def _without_aggregates(node: exp.Select, group: exp.Expr, chosen: Sequence[Name
     return [named.value for named, each in pairs if not any(map(is_aggregate, each.walk()))]
 
 
-def _keys(group: exp.Expr, scope: Scope, chosen: Sequence[Named]) -> list[Value]:
+def _keys(group: exp.Expr, scope: Scope, chosen: Sequence[Named], *, starred: bool) -> list[Value]:
     """What GROUP BY names: columns, expressions, names and places of the select list."""
     only(group, {"expressions"})
     # A name that the tables have means their column, whatever the select list calls so.
@@ -73,7 +78,7 @@ def _keys(group: exp.Expr, scope: Scope, chosen: Sequence[Named]) -> list[Value]
     made = []
     for each in (one.unnest() for one in group.expressions):
         if _is_constant(each):
-            if not _is_whole(each) or not 1 <= int(each.name) <= len(chosen):
+            if starred or not _is_whole(each) or not 1 <= int(each.name) <= len(chosen):
                 raise NotTranslatedError(f"GROUP BY {each.sql('spark')}")
             made.append(chosen[int(each.name) - 1].value)
         else:
@@ -100,7 +105,7 @@ def ordering(node: exp.Expr, scope: Scope, values: Sequence[Value], chosen: Sequ
     for name in ("limit", "offset"):
         if (clause := node.args.get(name)) is not None:
             number = clause.args.get("expression")
-            if not isinstance(clause, exp.Limit | exp.Offset) or not _is_whole(number):
+            if not isinstance(clause, exp.Limit | exp.Offset) or not _is_whole(number) or int(number.name) >= 2**31:
                 raise NotTranslatedError(clause.sql("spark"))
             sql += f" {name.upper()} {int(number.name)}"
     return sql

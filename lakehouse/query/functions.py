@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
@@ -176,14 +177,14 @@ def _abs(value: Value) -> Value:
 
 
 def _widest(values: Sequence[Value]) -> list[Value]:
-    if not values:
-        raise TypeError
     kind = reduce(wider, (each.kind for each in values))
     return [brought(each, kind) for each in values]
 
 
-def _first_of(name: str) -> Make:
+def _first_of(name: str, least: int, most: float = math.inf) -> Make:
     def make(*values: Value) -> Value:
+        if not least <= len(values) <= most:  # DuckDB takes any number
+            raise TypeError
         same = _widest(values)
         if name != "coalesce" and not same[0].kind.is_number and same[0].kind not in (STRING, DATE, TIMESTAMP):
             raise NotTranslatedError(f"{name} of {same[0].kind}")
@@ -236,8 +237,9 @@ PLAIN: dict[str, Make] = {
     "ceil": _to_whole("ceil"),
     "ceiling": _to_whole("ceil"),
     "abs": _abs,
-    **{name: _first_of("coalesce") for name in ("coalesce", "nvl", "ifnull")},
-    **{name: _first_of(name) for name in ("greatest", "least")},
+    "coalesce": _first_of("coalesce", 1),
+    **dict.fromkeys(("nvl", "ifnull"), _first_of("coalesce", 2, 2)),
+    **{name: _first_of(name, 2) for name in ("greatest", "least")},
     "nullif": _nullif,
     **DATES,
     **dict.fromkeys(("size", "cardinality"), _size),

@@ -11,6 +11,7 @@ from sqlglot import exp
 from lakehouse.query.kinds import (
     DATE,
     DOUBLE,
+    INTEGER,
     NULL,
     STRING,
     TIMESTAMP,
@@ -237,7 +238,7 @@ def of_kind(value: Value, *kinds: Kind) -> str:
 
 
 def places_of(*numbers: Value, least: int) -> list[str]:
-    """Literal whole numbers, none below `least`."""
-    if any(each.digits is None or int(each.name or -1) < least for each in numbers):
+    """Literal whole numbers, none below `least`; one that is no int, Spark refuses."""
+    if any(each.digits is None or each.kind != INTEGER or int(each.name or -1) < least for each in numbers):
         raise NotTranslatedError("a place in a text that is no plain number")
     return [str(each.name) for each in numbers]

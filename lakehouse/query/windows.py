@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 
 from sqlglot import exp
@@ -44,7 +45,7 @@ def window(node: exp.Expr, scope: Scope, translate: Translate) -> Value:
     if order := node.args.get("order"):
         parts.append(f"ORDER BY {', '.join(ordered(each, translate(each.this, scope)) for each in order.expressions)}")
     if spec := node.args.get("spec"):
-        parts.append(_frame(spec))
+        parts.append(_frame(spec, in_order=bool(node.args.get("order"))))
     return Value(over(made, f" OVER ({' '.join(parts)})").sql, made.kind)
 
 
@@ -64,14 +65,14 @@ def _function(node: exp.Expr, scope: Scope, translate: Translate) -> Value:
 
 def _rank(name: str, values: Sequence[Value]) -> Value | None:
     """A row's place among the others."""
-    if len(values) != _RANKS[name] or not all(each.digits for each in values):
+    if len(values) != _RANKS[name] or not all(each.digits and each.kind == INTEGER for each in values):
         return None
     return Value(cast(f"{name}({', '.join(each.sql for each in values)}){MARK}", INTEGER), INTEGER)
 
 
 def _beside(name: str, values: Sequence[Value]) -> Value | None:
     """A value of a row some rows away, and what stands in for one that is not there."""
-    if len(values) not in (1, 2, 3) or not all(each.digits for each in values[1:2]):
+    if len(values) not in (1, 2, 3) or not all(each.digits and each.kind == INTEGER for each in values[1:2]):
         return None
     value, distance, default = values[0], values[1:2], values[2:]
     # Spark keeps the type of the value, whatever stands in for it; DuckDB would widen it.
@@ -87,23 +88,28 @@ _RANKED_OR_BESIDE: dict[str, Callable[[str, Sequence[Value]], Value | None]] = {
 }
 
 
-def _frame(spec: exp.Expr) -> str:
+def _frame(spec: exp.Expr, *, in_order: bool) -> str:
+    """A frame that Spark takes: DuckDB takes one that ends before it begins, too, and a range of rows in no order."""
     kind = str(spec.args.get("kind") or "").upper()
-    if spec.args.get("exclude") or kind not in ("ROWS", "RANGE"):
+    if spec.args.get("exclude") or kind not in ("ROWS", "RANGE") or (kind == "RANGE" and not in_order):
         raise NotTranslatedError("this frame of a window")
-    start = _bound(spec.args.get("start"), spec.args.get("start_side"), kind)
-    end = _bound(spec.args.get("end") or "CURRENT ROW", spec.args.get("end_side"), kind)
+    start, first = _bound(spec.args.get("start"), spec.args.get("start_side"), kind)
+    end, last = _bound(spec.args.get("end") or "CURRENT ROW", spec.args.get("end_side"), kind)
+    if first > last:
+        raise NotTranslatedError("this frame of a window")
     return f"{kind} BETWEEN {start} AND {end}"
 
 
-def _bound(value: object, side: object, kind: str) -> str:
+def _bound(value: object, side: object, kind: str) -> tuple[str, float]:
+    """One end of a frame, and how many rows it is away from the row itself."""
     if isinstance(value, str) and value.upper() == "CURRENT ROW":
-        return "CURRENT ROW"
+        return "CURRENT ROW", 0
     word = _SIDES.get(str(side).lower())
+    sign = -1 if word == "PRECEDING" else 1
     if word and isinstance(value, str) and value.upper() == "UNBOUNDED":
-        return f"UNBOUNDED {word}"
+        return f"UNBOUNDED {word}", sign * math.inf
     if word and kind == "ROWS" and isinstance(value, exp.Literal) and value.name.isdigit():
-        return f"{int(value.name)} {word}"
+        return f"{int(value.name)} {word}", sign * int(value.name)
     raise NotTranslatedError("this frame of a window")
 
 

@@ -81,6 +81,7 @@ ANSWERED = [
     "select p.*, q.n from p, (select name, n from o where n < 5) q where p.name <=> q.name",
     "select name from o left semi join p on o.name = p.name and o.small > 0",
     "select name, n from o left anti join p on o.name = p.name",
+    "select sum(small % 9) over (order by id rows between 2 following and 2 following) a, max(n) over (order by id range between current row and unbounded following) b, min(n) over (order by id rows between unbounded preceding and 1 preceding) c from o",
     "select name, n, row_number() over (partition by name order by n, day, x) r, rank() over (order by small) k, dense_rank() over (order by small desc) d from o",
     "select day, sum(small % 10) over (partition by day order by n, x rows between 1 preceding and current row) s, lag(n) over (order by n, day, x, small) l, lead(n, 2, 0) over (order by n, day, x, small) m, count(*) over () c, avg(price) over (partition by day) a, sum(amount) over (order by day) z from o where x is null or x < 10",
     "select name, sum(small % 10) over w s from o window w as (partition by name)",
