@@ -41,7 +41,7 @@ class Scope:
         columns: what is called without a table's name.
         aliases: columns of the select list by their lower-case names, where such count too.
         outer: names of the queries around, which may be meant.
-        windows: definitions of the WINDOW clause by lower-case name.
+        windows: definitions of the WINDOW clause by name, in which case counts.
     """
 
     query: Callable[[exp.Expr], Relation]

@@ -129,7 +129,7 @@ class _Translator:
 
     def _select(self, node: exp.Select, ctes: Mapping[str, Relation], outer: frozenset[str]) -> Relation:
         only(node, _SELECT)
-        windows = {each.name.lower(): each for each in node.args.get("windows") or ()}
+        windows = {each.name: each for each in node.args.get("windows") or ()}
         scope = Scope(lambda inner: self.query(inner, ctes, outer), self._today, outer=outer, windows=windows)
         tables, scope = self._from(node, ctes, scope)
         around = scope.names()

@@ -33,7 +33,7 @@ def window(node: exp.Expr, scope: Scope, translate: Translate) -> Value:
     made = _function(node.this, scope, translate)
     ranked = "" if is_aggregate(node.this) else function_name(node.this)
     if alias := node.args.get("alias"):
-        named = scope.windows.get(alias.name.lower())
+        named = scope.windows.get(alias.name)  # w and W are two windows to Spark
         if named is None or any(node.args.get(each) for each in ("partition_by", "order", "spec")):
             raise NotTranslatedError(f"the window {alias.name}")
         node = named

@@ -85,6 +85,7 @@ ANSWERED = [
     "select name, n, row_number() over (partition by name order by n, day, x) r, rank() over (order by small) k, dense_rank() over (order by small desc) d from o",
     "select day, sum(small % 10) over (partition by day order by n, x rows between 1 preceding and current row) s, lag(n) over (order by n, day, x, small) l, lead(n, 2, 0) over (order by n, day, x, small) m, count(*) over () c, avg(price) over (partition by day) a, sum(amount) over (order by day) z from o where x is null or x < 10",
     "select name, sum(small % 10) over w s from o window w as (partition by name)",
+    "select sum(small % 10) over w s, sum(small % 10) over W t from o window w as (partition by name), W as (partition by flag)",
     "with a as (select name, n from o), b(k, m) as (select * from a where n > 1) select * from b union all select name, small from o where small > 0 except select 'x', 1",
     "select name from o intersect select name from p",
     "select name, amount from o union select name, rate from p",

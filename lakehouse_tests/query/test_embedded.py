@@ -143,6 +143,7 @@ def test_a_limit_ends_the_reading(settings: Settings) -> None:
         ("select ntile(2) over () r from silver.o", "ntile without ORDER BY"),
         ("select lag(id) over w r from silver.o window w as (partition by name)", "lag without ORDER BY"),
         ("select lead(id) over (order by id rows between 1 preceding and current row) r from silver.o", "or with a frame"),
+        ("select count(*) over W c from silver.o window w as (partition by name)", "the window W"),
         ("select rank() over w r from silver.o window w as (order by id rows unbounded preceding)", "or with a frame"),
         ("select max(id) over (range unbounded preceding) y from silver.o", "frame"),
         ("select max(id) over (order by id rows between 2 following and 1 following) y from silver.o", "frame"),
