@@ -40,6 +40,7 @@ ONLY = {layer: {"contracts", "pairs", "transforms"} for layer in LAYERS} | {
     "kafka": {"errors", "servers", "settings", "spark", "store"},
     "online": {
         "contracts", "days", "delta", "errors", "lazy", "read", "records", "servers", "settings", "spark", "store",
+        "texts",
     },
     "transforms": {"errors", "settings"},
     "contracts": {"days", "environment", "errors", "lazy", "pairs", "settings"},

@@ -22,6 +22,7 @@ def merge(snapshot: Snapshot, files: Sequence[DataFile], folder: Path) -> Staged
 
     Its footer counts nulls and tells bounds, as those of the engine's files do; not of a column that one of the files
     lacks: whoever looks for values that waited elsewhere until there was the column (`promote`) knows by that to look.
+    Nor of one with NaN (`parquet.may_hold_nan`).
 
     Args:
         snapshot: whose files they are.
@@ -34,12 +35,23 @@ def merge(snapshot: Snapshot, files: Sequence[DataFile], folder: Path) -> Staged
     schema = to_arrow_schema(T.StructType(columns), timezone="UTC")
     sources = [Path(snapshot.uri) / file.path for file in files]
     shared = set(schema.names).intersection(*(parquet.columns_of(each) for each in sources))
+    shared -= _with_nan(sources, [f.name for f in schema if pa.types.is_floating(f.type) and f.name in shared])
     known = [f.name for f in columns if f.name in shared and not pa.types.is_nested(schema.field(f.name).type)]
     path = new_path(folder, VALID, snapshot.partition_by, files[0].partition)
     with parquet.writer(path, schema, statistics=known) as writer:
         for group in parquet.row_groups(_batches(sources, schema), most_bytes=_GROUP_BYTES):
             writer.write_table(pa.Table.from_batches(group))
     return staged_file(path, dict(zip(snapshot.partition_by, files[0].partition, strict=True)))
+
+
+def _with_nan(sources: Sequence[Path], columns: Sequence[str]) -> set[str]:
+    """Those of some columns that hold NaN in one of the files."""
+    found = set[str]()
+    for source in sources if columns else ():
+        with parquet.opened(source) as file:
+            for batch in file.iter_batches(_BATCH_ROWS, columns=columns):
+                found |= {name for name in columns if parquet.may_hold_nan(batch.column(name))}
+    return found
 
 
 def _batches(sources: Sequence[Path], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

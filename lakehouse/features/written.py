@@ -24,6 +24,7 @@ from lakehouse.features.training import TrainingSet, training_set
 from lakehouse.read.lake import Lake, quoted
 from lakehouse.servers.place import locked
 from lakehouse.store import is_inside
+from lakehouse.store.parquet import safe_statistics
 
 RECORD = "lakehouse.training_set"  # in the metadata of the Parquet file
 FORMAT = 1
@@ -265,7 +266,10 @@ def _one_file(parts: list[Path], record: Mapping[str, Any], out: Path, missing: 
     """Put files together in row groups of one size, so that it is the same file however Spark cut it."""
     schema = pq.read_schema(parts[0]).with_metadata({RECORD: json.dumps(record)})
     rows = 0
-    with pq.ParquetWriter(out, schema, compression="snappy", store_decimal_as_integer=True) as writer:
+    told = safe_statistics(schema)
+    with pq.ParquetWriter(
+        out, schema, compression="snappy", store_decimal_as_integer=True, write_statistics=told
+    ) as writer:
         for group in _groups(parts, schema):
             writer.write_table(group, row_group_size=_GROUP)
             rows += group.num_rows

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakehouse.store.files import make_folder
@@ -63,8 +64,33 @@ def _groups_with(footer: Footer, column: str, low: Any, high: Any) -> Iterator[i
 def write(rows: pa.Table, path: Path) -> None:
     """Write a new file, in a folder that is made where it is missing; killed anywhere, a part of it may be there."""
     make_folder(path.parent)
+    told = [name for name, values in zip(rows.column_names, rows.columns, strict=True) if not may_hold_nan(values)]
+    statistics = told if len(told) < rows.num_columns else True
     # As the engine stores decimals: readers then find one type in all files of a table.
-    pq.write_table(rows, path, store_decimal_as_integer=True)
+    pq.write_table(rows, path, store_decimal_as_integer=True, write_statistics=statistics)
+
+
+def may_hold_nan(values: pa.Array | pa.ChunkedArray) -> bool:
+    """Whether bounds of the values would mislead: they leave out NaN, which to Spark is greater than any number.
+
+    It would pass over a file for what the bounds say. The engine's own files tell no bounds then. Of nested values,
+    their type decides.
+    """
+    if pa.types.is_floating(values.type):
+        return bool(pc.any(pc.is_nan(values)).as_py())
+    return pa.types.is_nested(values.type) and _has_floating(values.type)
+
+
+def safe_statistics(schema: pa.Schema) -> list[str] | bool:
+    """The columns, or True for all, whose bounds may be told before it is known whether there is NaN."""
+    told = [field.name for field in schema if not _has_floating(field.type)]
+    return told if len(told) < len(schema) else True
+
+
+def _has_floating(kind: pa.DataType) -> bool:
+    if not pa.types.is_nested(kind):
+        return bool(pa.types.is_floating(kind))
+    return any(_has_floating(kind.field(number).type) for number in range(kind.num_fields))
 
 
 def writer(path: Path, schema: pa.Schema, statistics: Collection[str]) -> pq.ParquetWriter:

@@ -178,9 +178,9 @@ def _quoted(value: str) -> str:
 def _write_parquet(schema: pa.Schema, rows: Iterable[pa.RecordBatch], out: Any) -> None:
     import pyarrow.parquet as pq
 
-    from lakehouse.store.parquet import row_groups  # late, as what it needs
+    from lakehouse.store.parquet import row_groups, safe_statistics  # late, as what they need
 
-    with pq.ParquetWriter(out, schema) as writer:
+    with pq.ParquetWriter(out, schema, write_statistics=safe_statistics(schema)) as writer:
         for group in row_groups(rows, most_bytes=_GROUP_BYTES, most_rows=_GROUP):
             writer.write_table(pa.Table.from_batches(group, schema))
 
