@@ -39,6 +39,7 @@ from lakehouse.spark.warm import engines, handed_on
 from lakehouse.store.disk import private_umask
 
 START_SECONDS = 240.0  # a busy machine takes a while; longer, and something is wrong
+RECORD = "cluster.json"
 _KEEPER = "lakehouse.spark.cluster_keeper"  # it imports this
 # They do little, and that soon after their start: code that was compiled quickly is good enough.
 _DAEMON = {
@@ -110,7 +111,7 @@ def place_of(settings: Settings) -> Place:
 def cluster_of(settings: Settings) -> Cluster | None:
     """The cluster of this lakehouse; None where none is on."""
     place = place_of(settings)
-    found = read_record(place.folder / "cluster.json")
+    found = read_record(place.folder / RECORD)
     if found is None or not place.is_alive():
         return None
     with suppress(TypeError, KeyError):  # of another version of this program
@@ -170,7 +171,7 @@ def _launch(settings: Settings, size: Size, place: Place) -> None:
         shutil.rmtree(place.folder / each, ignore_errors=True)
         (place.folder / each).mkdir(mode=0o700)
     place.log.parent.mkdir(parents=True, exist_ok=True)
-    (place.folder / "cluster.json").unlink(missing_ok=True)
+    (place.folder / RECORD).unlink(missing_ok=True)
     port = free_port()
     connect_port = free_port(port) if size.connect else 0
     url = f"spark://{HERE}:{port}"

@@ -17,19 +17,21 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from lakehouse.servers.place import Place, say, write_private
+from lakehouse.servers.place import Place, read_record, say, write_private
 from lakehouse.servers.ports import HERE, free_port
-from lakehouse.spark.cluster import Cluster, Size, workers_of
+from lakehouse.spark.cluster import RECORD, Cluster, Size, workers_of
 from lakehouse.spark.keeper import TOKEN
 
 _MASTER, _WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
 _SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
+LOOK = 0.5  # seconds between two looks at it
 
 
 class _Supervisor:
     """Starts the processes, sees to it that workers stay, and ends them all."""
 
-    def __init__(self, orders: Mapping[str, Any]) -> None:
+    def __init__(self, orders: Mapping[str, Any], place: Place) -> None:
+        self._place = place
         self._folder, self._log, self._url = Path(orders["folder"]), orders["log"], orders["url"]
         self._size, self._connect_port = Size(**orders["size"]), orders["connect_port"]
         self._ended = threading.Event()
@@ -56,18 +58,38 @@ class _Supervisor:
             pids = {name: each.pid for name, each in self._running.items()}
             page = f"http://{HERE}:{self._page_port}/"
             found = Cluster(self._url, page, self._size, pids, self._connect_port, str(self._folder), self._log)
-            write_private(self._folder / "cluster.json", json.dumps(asdict(found)))
+            self._record = json.loads(json.dumps(asdict(found)))
+            write_private(self._folder / RECORD, json.dumps(self._record))
             say("cluster", f"is on: {found.url}, {self._size}")
-        while not self._ended.wait(0.5):
-            self._look_after()
+        self._watch()
         say("cluster", "ends")
-        (self._folder / "cluster.json").unlink(missing_ok=True)
+        if self._place.is_kept():  # else what is there may be another cluster's
+            (self._folder / RECORD).unlink(missing_ok=True)
         for each in reversed(self._running.values()):
             each.terminate()
         for each in self._running.values():
             each.wait()  # who asked for the end kills the group if this takes too long
-        for name in ("work", "scratch"):  # rows may be in there
+        for name in ("work", "scratch") if self._place.is_kept() else ():  # rows may be in there
             shutil.rmtree(self._folder / name, ignore_errors=True)
+
+    def _watch(self) -> None:
+        while not self._ended.wait(LOOK):
+            if not self._place.is_kept():
+                say(
+                    "cluster",
+                    "is found by nobody: its folder is gone, or the file in it by which it is found (`alive`)",
+                )
+                return
+            self._be_found()
+            self._look_after()
+
+    def _be_found(self) -> None:
+        """Say again who keeps it and where it is, where a file is damaged: else nobody could use it, or end it."""
+        with suppress(OSError):  # the disk is full; the next look tries again
+            if self._place.pid() != os.getpid():
+                self._place.tell_pid()
+            if read_record(self._folder / RECORD) != self._record:
+                write_private(self._folder / RECORD, json.dumps(self._record))
 
     def _look_after(self) -> None:
         for name, process in self._running.items():
@@ -126,7 +148,7 @@ def main() -> None:
     """Take the orders from standard input, leave who started this behind, and keep the cluster."""
     orders = json.load(sys.stdin)
     place = Place(Path(orders["folder"]), Path(orders["log"]))
-    place.keep("cluster", lambda: _Supervisor(orders).run(), orders["umask"], with_children=True)
+    place.keep("cluster", lambda: _Supervisor(orders, place).run(), orders["umask"], with_children=True)
 
 
 if __name__ == "__main__":
