@@ -29,6 +29,7 @@ from lakehouse.spark.warm import pages as pages_of_warm
 
 _own = {"pages": ""}  # of an engine in this process
 
+_UNANSWERED = "stopped SparkContext"  # what Spark says once it has asked the masters three times, for a minute
 _CALLING = "An error occurred while calling"  # what Py4J puts before the line that tells
 
 
@@ -140,6 +141,10 @@ def _without_token(error: Exception, settings: Settings) -> str:
     """The first line of what an engine said that says something; it may repeat the address that it was called by."""
     lines = (line.removeprefix(": ") for line in str(error).splitlines() if not line.startswith(_CALLING))
     said = next(lines, type(error).__name__)
+    if _UNANSWERED in said and settings.spark_url.startswith("spark://"):
+        said = (
+            "what listens there has not answered for a minute: it is stopped, no master of this Spark, or refuses you"
+        )
     secret = settings.spark_url.partition(";")[2]
     for part in filter(None, (secret, *(each.partition("=")[2] for each in secret.split(";")))):
         said = said.replace(part, "…")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -65,18 +65,30 @@ def status(*, as_json: AsJson = False) -> None:
             say(line)
 
 
-def _now(cluster: Cluster) -> dict[str, object]:
-    """What its master says; nothing where it does not answer."""
-    with suppress(OSError, ValueError):
+def _now(cluster: Cluster) -> dict[str, Any]:
+    """What its master says; where it does not answer, nobody knows of workers and applications."""
+    with suppress(OSError, ValueError, LookupError):
         state = state_of(cluster.page)
         alive = sum(each.get("state") == "ALIVE" for each in state["workers"])
-        return {"alive_workers": alive, "applications": [each["name"] for each in state["activeapps"]]}
-    return {"alive_workers": 0, "applications": []}
+        running = [each["name"] for each in state["activeapps"]]
+        return {"master_answers": True, "alive_workers": alive, "applications": running}
+    return {"master_answers": False, "alive_workers": None, "applications": None}
 
 
 def _told(cluster: Cluster) -> list[str]:
     now, size = _now(cluster), cluster.size
-    runs = ", ".join(map(str, now["applications"])) if now["applications"] else "nothing"  # type: ignore[call-overload]
+    if not now["master_answers"]:
+        silent = (
+            f"The cluster is on, but its master (process {cluster.pids['master']}) does not answer: it is stopped, or "
+        )
+        silent += (
+            "too busy. What starts on it fails after a minute. Look again, or end it: lakehouse engine cluster stop"
+        )
+        return [
+            silent,
+            f"Its page is {cluster.page}, its log {cluster.log}.",
+        ]
+    runs = ", ".join(now["applications"]) if now["applications"] else "nothing"
     each = f"{counted(size.workers, 'worker')} alive, each of {counted(size.cores, 'core')} and {size.memory}"
     return [
         f"The cluster is on: {now['alive_workers']} of {each}. It runs: {runs}.",

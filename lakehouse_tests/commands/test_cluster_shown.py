@@ -1,0 +1,60 @@
+"""`lakehouse engine cluster status`, and what a command says, where the master does not answer."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lakehouse.commands.operate import cluster as commands
+from lakehouse.errors import EngineError
+from lakehouse.settings import Settings
+from lakehouse.spark import cluster, session
+from lakehouse.spark.cluster import Cluster, Size
+from lakehouse.spark.options import REMOTE
+from lakehouse_tests.commands.conftest import Cli
+
+URL = "spark://127.0.0.1:24772"
+
+
+@pytest.fixture
+def silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """A cluster that is on; its master takes connections, as the system does for a stopped process, and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        page = f"http://127.0.0.1:{listening.getsockname()[1]}/"
+        found = Cluster(URL, page, Size(), {"master": 4711}, 0, str(tmp_path), "cluster.log")
+        monkeypatch.setattr(commands, "cluster_of", lambda _: found)
+        monkeypatch.setattr(commands, "state_of", lambda page: cluster.state_of(page, seconds=0.1))
+        yield found
+
+
+def test_status_says_that_the_master_does_not_answer(cli: Cli, silent: Cluster) -> None:
+    """It said `0 of 2 workers alive. It runs: nothing.` while both built, and told to use it."""
+    told = cli("engine", "cluster", "status").err
+    assert "master (process 4711) does not answer" in told
+    assert "engine cluster stop" in told
+    assert silent.export not in told
+    state = cli("engine", "cluster", "status", "--json").json
+    assert (state["master_answers"], state["alive_workers"], state["applications"]) == (False, None, None)
+
+
+def test_a_session_says_that_no_master_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It said only that methods of a stopped SparkContext cannot be called."""
+
+    def gives_up() -> None:
+        raise RuntimeError("java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.")
+
+    builder: Any = SimpleNamespace(config=lambda *_: builder, getOrCreate=gives_up)
+    monkeypatch.setattr(session, "SparkSession", SimpleNamespace(builder=builder, getActiveSession=lambda: None))
+    monkeypatch.setattr(session, "shown", lambda _: nullcontext(({}, "")))
+    for name in ("answering", "leave", "spark_config"):
+        monkeypatch.setattr(session, name, lambda *_: {})
+    monkeypatch.delenv(REMOTE, raising=False)
+    monkeypatch.setenv("PYSPARK_PYTHON", "python")  # else set for all that follows
+    with pytest.raises(EngineError, match=f"{URL} did not start: what listens there has not answered for a minute"):
+        session.start(Settings(root=tmp_path, spark_url=URL))
