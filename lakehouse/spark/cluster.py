@@ -40,6 +40,7 @@ from lakehouse.store.disk import private_umask
 
 START_SECONDS = 240.0  # a busy machine takes a while; longer, and something is wrong
 RECORD = "cluster.json"
+SCRATCH = ("work", "scratch")  # of executors
 _KEEPER = "lakehouse.spark.cluster_keeper"  # it imports this
 # They do little, and that soon after their start: code that was compiled quickly is good enough.
 _DAEMON = {
@@ -148,6 +149,18 @@ def start(settings: Settings, size: Size) -> Cluster:
     return found
 
 
+def end(settings: Settings) -> bool:
+    """End the cluster of this lakehouse, and leave nothing of what it kept on disk. False if none is on."""
+    place = place_of(settings)
+    if not place.end():
+        return False
+    with place.door():
+        if not place.is_alive():  # else there is another one meanwhile
+            for each in SCRATCH:  # rows may be in there, and a keeper that had to be killed has left them
+                shutil.rmtree(place.folder / each, ignore_errors=True)
+    return True
+
+
 @contextmanager
 def introduced(settings: Settings) -> Iterator[None]:
     """While a driver starts on this lakehouse's cluster, it is told the secret: by a file, not by its command line."""
@@ -167,7 +180,7 @@ def introduced(settings: Settings) -> Iterator[None]:
 
 
 def _launch(settings: Settings, size: Size, place: Place) -> None:
-    for each in ("work", "scratch"):
+    for each in SCRATCH:
         shutil.rmtree(place.folder / each, ignore_errors=True)
         (place.folder / each).mkdir(mode=0o700)
     place.log.parent.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ from typing import Any
 
 from lakehouse.servers.place import Place, read_record, say, write_private
 from lakehouse.servers.ports import HERE, free_port
-from lakehouse.spark.cluster import RECORD, Cluster, Size, workers_of
+from lakehouse.spark.cluster import RECORD, SCRATCH, Cluster, Size, workers_of
 from lakehouse.spark.keeper import TOKEN
 
 _MASTER, _WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
@@ -69,7 +69,7 @@ class _Supervisor:
             each.terminate()
         for each in self._running.values():
             each.wait()  # who asked for the end kills the group if this takes too long
-        for name in ("work", "scratch") if self._place.is_kept() else ():  # rows may be in there
+        for name in SCRATCH if self._place.is_kept() else ():  # rows may be in there
             shutil.rmtree(self._folder / name, ignore_errors=True)
 
     def _watch(self) -> None:

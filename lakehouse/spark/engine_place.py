@@ -105,11 +105,14 @@ class EnginePlace(Place):
             make_private(each)
 
     def end(self, seconds: float = GENTLY) -> bool:
-        """End the engine as any server, and let nobody find it any more."""
-        ended = super().end(seconds)
-        if ended:
-            self.withdraw()
-        return ended
+        """End the engine as any server; let nobody find it any more, and leave nothing of what it kept on disk."""
+        if not super().end(seconds):
+            return False
+        self.withdraw()
+        with self.door():
+            if not self.is_alive():  # else there is another one meanwhile
+                self.tidy()  # a keeper that had to be killed has not done so
+        return True
 
     def publish(self, address: Address) -> None:
         """As the keeper: let others find the engine."""
@@ -136,7 +139,10 @@ class EnginePlace(Place):
         return folder
 
     def tidy(self) -> None:
-        """As the keeper: remove that folder. Rows may be in there, and an engine that was killed has left it."""
+        """Remove that folder: rows may be in there, and an engine that was killed has left it.
+
+        For the keeper; for others behind the door, where there is none.
+        """
         if isinstance(folder := (read_record(self._scratch) or {}).get("folder"), str):
             shutil.rmtree(folder, ignore_errors=True)
         self._scratch.unlink(missing_ok=True)

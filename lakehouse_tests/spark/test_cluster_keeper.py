@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 from lakehouse.servers.place import Place, read_record
-from lakehouse.spark.cluster import RECORD
+from lakehouse.settings import Settings
+from lakehouse.spark import cluster
+from lakehouse.spark.cluster import RECORD, SCRATCH
 from lakehouse_tests.spark.test_warm import is_gone, until
 
 # Its processes are replaced by ones that only wait: a master and workers would take many seconds.
@@ -83,3 +85,19 @@ def test_a_cluster_that_cannot_be_found_any_more_ends(kept: tuple[Place, dict[st
     until(lambda: is_gone(told["pid"]))
     assert "is found by nobody" in place.log.read_text()
     assert (place.folder / "work").exists(), "it may be another cluster's"
+
+
+def test_a_cluster_that_had_to_be_killed_leaves_no_rows(
+    kept: tuple[Place, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`engine cluster stop` said that it ended, and what executors had written stayed until the next one began."""
+    place, told = kept
+    for name in SCRATCH:
+        (place.folder / name).mkdir()
+        (place.folder / name / "rows").write_text("of somebody")
+    os.kill(told["pid"], signal.SIGSTOP)
+    monkeypatch.setattr(cluster, "place_of", lambda _: place)
+    monkeypatch.setattr(place, "end", lambda: Place.end(place, 0.2))
+    assert cluster.end(Settings())
+    assert not [name for name in SCRATCH if (place.folder / name).exists()]
+    assert not cluster.end(Settings())

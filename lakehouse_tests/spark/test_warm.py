@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.error
@@ -261,6 +262,24 @@ def test_a_file_that_was_left_behind_is_nobodys(tmp_path: Path) -> None:
     (place.folder / "engine.json").write_text(json.dumps({"port": 1, "token": "x", "pid": os.getpid()}))
     assert place.address() is None
     assert not place.end()
+
+
+def test_an_engine_that_had_to_be_killed_leaves_no_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`engine stop` said that it ended, and what it had on disk stayed: for good, where no like engine began again."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    place = EnginePlace(tmp_path / "engine", tmp_path / "log")
+    place.prepare()
+    kept = place.scratch()
+    (kept / "rows").write_text("of somebody")
+    code = "import os, signal; from pathlib import Path; from lakehouse.spark.engine_place import EnginePlace; "
+    code += "stop = lambda: os.kill(os.getpid(), signal.SIGSTOP); "
+    code += f"EnginePlace(Path({str(place.folder)!r}), Path('log')).keep('engine', stop, 0o077)"
+    with place.log.open("ab") as output:
+        subprocess.run([sys.executable, "-c", code], stdout=output, stderr=output, check=True)
+    until(lambda: place.pid() is not None)
+    assert place.end(0.2)
+    assert not kept.exists()
+    assert not (place.folder / "scratch.json").exists()
 
 
 def test_a_lease_ends_with_its_process(tmp_path: Path) -> None:

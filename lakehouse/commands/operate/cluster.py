@@ -13,7 +13,7 @@ from lakehouse.commands.command import Command, examples
 from lakehouse.commands.console import AsJson, print_json, say
 from lakehouse.errors import UsageError
 from lakehouse.settings import get_settings
-from lakehouse.spark.cluster import Cluster, Size, cluster_of, place_of, state_of
+from lakehouse.spark.cluster import Cluster, Size, cluster_of, end, state_of
 from lakehouse.spark.cluster import start as started
 from lakehouse.texts import counted
 
@@ -49,8 +49,7 @@ def start(
 
 def stop() -> None:
     """End the cluster and all that runs on it."""
-    place = place_of(get_settings())
-    say("The cluster ended." if place.end() else "No cluster is on.")
+    say("The cluster ended." if end(get_settings()) else "No cluster is on.")
 
 
 def status(*, as_json: AsJson = False) -> None:
