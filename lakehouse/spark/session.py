@@ -143,7 +143,7 @@ def _without_token(error: Exception, settings: Settings) -> str:
     said = next(lines, type(error).__name__)
     if _UNANSWERED in said and settings.spark_url.startswith("spark://"):
         said = (
-            "what listens there has not answered for a minute: it is stopped, no master of this Spark, or refuses you"
+            "what listens there did not answer for a minute: it is stopped, is no master of this Spark, or refuses you"
         )
     secret = settings.spark_url.partition(";")[2]
     for part in filter(None, (secret, *(each.partition("=")[2] for each in secret.split(";")))):

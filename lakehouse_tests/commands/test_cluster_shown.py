@@ -56,5 +56,5 @@ def test_a_session_says_that_no_master_answered(tmp_path: Path, monkeypatch: pyt
         monkeypatch.setattr(session, name, lambda *_: {})
     monkeypatch.delenv(REMOTE, raising=False)
     monkeypatch.setenv("PYSPARK_PYTHON", "python")  # else set for all that follows
-    with pytest.raises(EngineError, match=f"{URL} did not start: what listens there has not answered for a minute"):
+    with pytest.raises(EngineError, match=f"{URL} did not start: what listens there did not answer for a minute"):
         session.start(Settings(root=tmp_path, spark_url=URL))

@@ -77,14 +77,10 @@ def _now(cluster: Cluster) -> dict[str, Any]:
 def _told(cluster: Cluster) -> list[str]:
     now, size = _now(cluster), cluster.size
     if not now["master_answers"]:
-        silent = (
-            f"The cluster is on, but its master (process {cluster.pids['master']}) does not answer: it is stopped, or "
-        )
-        silent += (
-            "too busy. What starts on it fails after a minute. Look again, or end it: lakehouse engine cluster stop"
-        )
         return [
-            silent,
+            f"The cluster is on, but its master (process {cluster.pids['master']}) does not answer.",
+            "It is stopped, or too busy. What starts on it fails after a minute.",
+            "Look again, or end it: lakehouse engine cluster stop",
             f"Its page is {cluster.page}, its log {cluster.log}.",
         ]
     runs = ", ".join(now["applications"]) if now["applications"] else "nothing"
