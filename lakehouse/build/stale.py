@@ -19,7 +19,7 @@ from lakehouse.delta.snapshot import Snapshot
 from lakehouse.delta.transactions import day_transaction, days_of_transactions
 from lakehouse.read.lake import Lake
 from lakehouse.records.day_record import DayRecord
-from lakehouse.records.history import latest_records, older_code
+from lakehouse.records.history import judgements, latest_records, older_code
 
 
 def stale_days(lake: Lake, table: Table, days: Collection[date] | None = None) -> list[date]:
@@ -177,6 +177,22 @@ def published_days(lake: Lake, table: Table, also: Collection[date] = ()) -> set
     # A day that was published empty has no file, only its transaction: each likely one is asked for by name.
     likely = known_days(lake, table).union(also) - rows
     return rows | {day for day in likely if snapshot.transaction(day_transaction(day)) is not None}
+
+
+def never_built(lake: Lake, table: Table, days: Collection[date]) -> set[date]:
+    """Those of some days that no run has published, failed or left to somebody yet.
+
+    Args:
+        lake: where the tables are.
+        table: whose days.
+        days: the days to look at, as readers of the table ask for them.
+    """
+    if not days:
+        return set()
+    published = published_days(lake, table, days)
+    if table.content_day_column != table.day_column and not published:
+        days = known_days(lake, table)  # rows of a day may have arrived on any later one
+    return set(days) - published - judgements(lake.settings.root, table.id, days, figures=()).keys()
 
 
 def days_of_older_code(lake: Lake, table: Table) -> dict[str, list[date]]:

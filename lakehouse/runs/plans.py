@@ -12,7 +12,7 @@ from datetime import date
 
 from lakehouse.build.made_from import touched_days
 from lakehouse.build.plan import input_days, neighbours, output_days
-from lakehouse.build.stale import all_stale_days, days_of_older_code, known_days, stale_days
+from lakehouse.build.stale import all_stale_days, days_of_older_code, known_days, never_built, stale_days
 from lakehouse.catalog import lake_without_engine, tables
 from lakehouse.contracts.graph import all_downstream
 from lakehouse.orchestration.pieces import Piece
@@ -123,16 +123,16 @@ def stale_by_table(
         lake: where the tables are.
         names: tables, upstream first.
         within: first and last day looked at.
-        by_code: begin with the days that older code built instead of all stale ones.
+        by_code: begin with the days that older code built instead of all stale ones, and what they read that was
+            never built.
     """
     first, last = within
     found: dict[str, set[date]] = {}
+    of_code = _of_older_code(lake, names, within) if by_code else {}
     for name in names:
         contract = lake.table(name)
         # Its own log knows what has changed up to now; what the days found above will change, only the graph knows.
-        days = set(all_stale_days(lake, contract))
-        if by_code:
-            days &= {day for built in days_of_older_code(lake, contract).values() for day in built}
+        days = of_code[name] if by_code else set(all_stale_days(lake, contract))
         touched = {
             reader
             for each in contract.upstream.values()
@@ -147,6 +147,26 @@ def stale_by_table(
             for reader in output_days(each, day)
         }
         found[name] = {day for day in days | coming | (touched & known_days(lake, contract)) if first <= day <= last}
+    return found
+
+
+def _of_older_code(lake: Lake, names: Sequence[str], within: tuple[date, date]) -> dict[str, set[date]]:
+    """By table, the stale days that older code built, and those that were never built and that such a day reads now.
+
+    A table that was split, merged, renamed or exchanged for another has not one day: built from it as it is, the days
+    that read it would lose the rows that they have.
+    """
+    first, last = within
+    read, found = dict[str, set[date]](), dict[str, set[date]]()
+    for name in reversed(names):  # what reads a table comes before it
+        contract = lake.table(name)
+        stale = {day for day in all_stale_days(lake, contract) if first <= day <= last}
+        built = {day for days in days_of_older_code(lake, contract).values() for day in days} & stale
+        # Also where it has no input yet: what it reads may have been moved as well.
+        wanted = built | never_built(lake, contract, read.get(name, set()))
+        found[name] = stale & wanted
+        for each in contract.upstream.values():
+            read.setdefault(each.table, set()).update(day for reader in wanted for day in input_days(each, reader))
     return found
 
 

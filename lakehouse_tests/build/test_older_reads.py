@@ -256,3 +256,45 @@ def test_a_column_of_tokens_changes_no_input(
     assert changed_days(after, newer) == []
     land(after, D[1], '{"n": 2}\n')
     assert changed_days(after, newer) == [D[1]]
+
+
+def again(made: Table, **other: Any) -> Table:
+    """The table, other in this, with a code version of its own."""
+    found = replace(made, **other)
+    found.__dict__["code_version"] = "v2"
+    return found
+
+
+def exchanged(lake: Lake, *others: Table) -> Lake:
+    """The lake, once the sums of newer code read a table of another name in place of the rows."""
+    newer = again(sums("v2", before=0), inputs={"rows": Input("silver.renamed")})
+    made = [*others, newer, top()]
+    return Lake(lake.settings, {each.id: each for each in made}, lambda: lake.spark)
+
+
+def test_older_code_takes_along_what_it_reads_now_and_was_never_built(lake: LakeFactory) -> None:
+    """Of a table that was renamed or split there is no day yet: the days that read it were published empty."""
+    before = built(lake)
+    for day in D[:5]:
+        put(before, raw(), day, [{"_event_date": day, "n": 1}])
+    renamed = source("silver.renamed")
+    after = exchanged(before, raw(), renamed)
+    found = stale_by_table(after, list(after.tables), (D[0], D[-1]), by_code=True)
+    assert found == {"bronze.raw": set(), renamed.id: set(D[:5]), SUMS: set(D[:5]), TOP: set(D[:5])}
+    publish_of(after, renamed, D[:2])
+    land(after, D[6])
+    found = stale_by_table(after, list(after.tables), (D[0], D[-1]), by_code=True)
+    assert (found["bronze.raw"], found[renamed.id]) == (set(), set(D[2:5])), "what lands anew is no matter of code"
+
+
+def test_older_code_takes_along_all_that_landed_where_nothing_of_it_was_built(lake: LakeFactory) -> None:
+    """Where the table of landed lines was renamed as well, its reader has no input, and nobody knows whose rows land."""
+    before = built(lake)
+    lines = again(raw(), name="lines")
+    renamed = again(source("silver.renamed"), inputs={"raw": Input(lines.id)})
+    after = exchanged(before, lines, renamed)
+    for day in (D[0], D[3], D[6]):
+        land(after, day)
+    found = stale_by_table(after, list(after.tables), (D[0], D[-1]), by_code=True)
+    assert found[lines.id] == found[renamed.id] == {D[0], D[3], D[6]}
+    assert found[SUMS] == {*D[:5], D[6]}
