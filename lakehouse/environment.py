@@ -34,6 +34,12 @@ def misspelt(known: Collection[str], *files: Path) -> dict[str, str]:
     return found
 
 
+def unreadable(error: OSError) -> str:
+    """What is wrong with a file of settings, or the folder it is in, that belongs to somebody else."""
+    do = "Have its owner let you read it (docs/how-to/share-a-root.md), or choose another root (LAKEHOUSE_ROOT)."
+    return f"{error.filename}: expected a file that you may read, permission denied. {do}"
+
+
 def bad_value(error: Mapping[str, Any]) -> str:
     """One error of pydantic's as a sentence that names the variable; the value is said only where a check of ours does.
 

@@ -19,8 +19,9 @@ from pydantic_settings import SettingsError as SourceSettingsError
 
 from lakehouse import store
 from lakehouse.days import EARLIEST, LATEST
-from lakehouse.environment import SourceUrls, bad_value, source_setting
+from lakehouse.environment import SourceUrls, bad_value, source_setting, unreadable
 from lakehouse.errors import SettingsError
+from lakehouse.store.disk import private_umask
 
 _UNUSABLE = re.compile(r"[\[\]]|%[0-9A-Fa-f]{2}")  # delta-rs reads the path as a URL
 LAYERS = ("bronze", "silver", "gold")  # folders of a package of tables, and of the tables under the root
@@ -217,14 +218,11 @@ class Settings(BaseSettings):
         Args:
             **values: by name of the setting; None takes one away.
         """
-        found = {name: value for name, value in dotenv_values(self.own_file).items() if value is not None}
-        for name, value in values.items():
-            found.pop(f"LAKEHOUSE_{name.upper()}", None)
-            if value is not None:
-                found[f"LAKEHOUSE_{name.upper()}"] = str(value)
+        found = {**dotenv_values(self.own_file), **{f"LAKEHOUSE_{n.upper()}": value for n, value in values.items()}}
         self.root.mkdir(parents=True, exist_ok=True)
-        lines = ["# Settings of this lakehouse; variables and .env win over them.", *map("=".join, found.items())]
-        _draft(self.own_file, "\n".join(lines) + "\n").replace(self.own_file)
+        told = [f"{name}={value}" for name, value in found.items() if value is not None]
+        text = "\n".join(["# Settings of this lakehouse; variables and .env win over them.", *told, ""])
+        _draft(self.own_file, text, private_umask(self.root)).replace(self.own_file)  # for whom the root is open to
 
     @property
     def is_local(self) -> bool:
@@ -312,9 +310,9 @@ class Settings(BaseSettings):
         return key
 
 
-def _draft(path: Path, text: str) -> Path:
+def _draft(path: Path, text: str, umask: int = 0o077) -> Path:
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}{store.DRAFT}")
-    descriptor = os.open(draft, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600)
+    descriptor = os.open(draft, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o666 & ~umask)
     with os.fdopen(descriptor, "w") as file:
         file.write(text)
         file.flush()
@@ -337,11 +335,13 @@ def get_settings() -> Settings:
     """The process's settings.
 
     Raises:
-        SettingsError: naming every variable that does not validate.
+        SettingsError: naming every variable that does not validate, or the file that cannot be read.
     """
     try:
         found = Settings()  # where the lakehouse is must be known before its own settings can be read
         return Settings(_env_file=(found.own_file, ".env")) if found.own_file.exists() else found
+    except PermissionError as error:
+        raise SettingsError(unreadable(error)) from None
     except ValidationError as error:
         problems = "; ".join(bad_value(each) for each in error.errors())
         raise SettingsError(f"{problems}. `.env.example` lists the settings.") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import threading
@@ -19,6 +20,7 @@ from lakehouse.errors import EngineError, SettingsError
 from lakehouse.settings import Settings, get_settings, key_id
 from lakehouse.spark import session
 from lakehouse.spark.session import start
+from lakehouse.store.disk import private_umask
 from lakehouse.versions.upkeep import sweep_drafts
 from lakehouse_tests.conftest import SHARED
 
@@ -251,6 +253,32 @@ def test_a_lake_has_settings_of_its_own(configure: Configure, monkeypatch: pytes
     monkeypatch.setenv("LAKEHOUSE_FIRST_DAY", "2013-01-01")
     get_settings.cache_clear()
     assert get_settings().first_day == date(2013, 1, 1), "a variable wins over both"
+
+
+def test_settings_of_a_shared_lake_are_its_groups(configure: Configure) -> None:
+    """Without it, who landed a file outside of the lake's days locked all others out of the lake."""
+    found = configure()
+    found.root.mkdir(parents=True)
+    found.root.chmod(0o770)
+    before = os.umask(private_umask(found.root))
+    try:
+        found.keep(first_day=date(2011, 3, 1))
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(found.own_file.stat().st_mode) == 0o660
+
+
+def test_settings_that_may_not_be_read_are_told(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, who opens somebody else's lake sees where this code failed, and not what to do."""
+    own_file = configure().own_file
+
+    def denied(_: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", str(own_file))
+
+    get_settings.cache_clear()
+    monkeypatch.setattr(Path, "exists", denied)
+    with pytest.raises(SettingsError, match=rf"{own_file}: .* permission denied\. Have its owner let you read it"):
+        get_settings()
 
 
 def test_messages_show_an_engine_without_its_token(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
