@@ -23,6 +23,7 @@ from lakehouse.delta.snapshot import DataFile, Snapshot, fresh_snapshot, table_n
 from lakehouse.delta.target import Commit, Target
 from lakehouse.errors import LakehouseError, PublishConflictError
 from lakehouse.lazy import T
+from lakehouse.store.disk import keep_leftovers
 
 SHORTEST_RETENTION_HOURS = 24.0
 """Six times the longest run: a file younger than this may belong to a run that has not committed yet."""
@@ -112,6 +113,13 @@ def _vacuum(path: Path, hours: float, *, dry_run: bool) -> Vacuumed:
     if snapshot.delta is None:
         return Vacuumed()
     delta = snapshot.delta
+    # Delta-rs looks into every folder, and ends at the first that it may not read.
+    if closed := keep_leftovers(path / _STAGED):
+        folder, who = closed
+        raise LakehouseError(
+            f"{table_name(path)}: {folder} may not be read. {who} is building, or a run of {who} was killed. Once no "
+            f"such run is on, have {who} run `lakehouse vacuum`, which opens it to the group; then vacuum again."
+        )
     # Three looks: what delta-rs would remove, what of it versions within the retention still need, and the removal.
     found = delta.vacuum(round(hours), dry_run=True, enforce_retention_duration=False, full=True)
     # Undo must work for as long as it is promised, whatever a checkpoint has forgotten.

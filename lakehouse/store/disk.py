@@ -49,6 +49,44 @@ def keep_group(folder: Path) -> None:
                 path.chmod(stat.S_IMODE(found.st_mode) | stat.S_ISGID)
 
 
+def keep_leftovers(folder: Path) -> tuple[Path, str] | None:
+    """Give the group what killed runs of this user have left in a shared folder: `keep_group` came too late.
+
+    Args:
+        folder: in which each run makes a folder of its own.
+
+    Returns:
+        The first folder of another user that cannot be looked into, and the user; None where there is none.
+    """
+    if not (folder.is_dir() and folder.stat().st_mode & stat.S_ISGID):
+        return None
+    for left in sorted(folder.iterdir()):
+        with suppress(FileNotFoundError):  # of a run that is on
+            found = left.lstat()
+            if not stat.S_ISDIR(found.st_mode) or found.st_mode & stat.S_ISGID:
+                continue  # given to the group once it was whole
+            if found.st_uid == os.geteuid():
+                keep_group(left)
+            elif closed := _closed(left):
+                return closed, _owner(left)
+    return None
+
+
+def _owner(path: Path) -> str:
+    try:
+        return path.owner()
+    except KeyError:  # as in a container
+        return f"uid {path.stat().st_uid}"
+
+
+def _closed(folder: Path) -> Path | None:
+    """The first folder from this one down that may not be listed."""
+    failed: list[OSError] = []
+    for _ in os.walk(folder, onerror=failed.append):
+        pass
+    return next((Path(each.filename) for each in failed if isinstance(each, PermissionError)), None)
+
+
 def root_problem(root: Path) -> str:
     """Why there cannot be a lakehouse at a root, in words; empty where there is one, or can be. Nothing is left there.
 

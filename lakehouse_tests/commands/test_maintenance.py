@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -20,7 +22,9 @@ from lakehouse.delta import maintenance
 from lakehouse.delta.maintenance import Compactable, RetentionError, compact, vacuum
 from lakehouse.delta.opening import open_snapshot
 from lakehouse.delta.snapshot import Snapshot, fresh_snapshot
-from lakehouse.errors import PublishConflictError
+from lakehouse.errors import LakehouseError, PublishConflictError
+from lakehouse.store import disk
+from lakehouse_tests.fixtures.groups import assert_shared, share
 
 DAY, NEXT = date(2011, 3, 1), date(2011, 3, 2)
 HOUR = 3600
@@ -123,6 +127,38 @@ def test_a_vacuum_without_anything_to_do_commits_nothing(path: Path) -> None:
     version = open_snapshot(path).version
     assert not vacuum(path, 24).files
     assert open_snapshot(path).version == version
+
+
+def test_what_a_killed_run_left_is_given_to_the_group(path: Path) -> None:
+    """Without it, no other member of the team could vacuum the table: delta-rs ends where it may not look."""
+    (path / "staged").mkdir(exist_ok=True)
+    group = share(path)
+    left = put(path / "staged" / "killed" / "route=valid" / "part-0.parquet", 1)
+    for each in (left.parent, left.parent.parent):  # as Hadoop makes them: what is below is whose it is
+        each.chmod(0o770)
+    os.chown(left, -1, os.getegid())
+    os.chown(left.parent, -1, os.getegid())
+    vacuum(path, 24)
+    assert_shared(path / "staged", group)
+
+
+def test_what_anothers_killed_run_left_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a vacuum ended with an error of delta-rs and where this code failed, and nobody knew what to do."""
+    (path / "staged").mkdir(exist_ok=True)
+    share(path)
+    closed = put(path / "staged" / "killed" / "route=valid" / "part-0.parquet", 1).parent
+    closed.parent.chmod(0o770)
+
+    def walk(_: Path, onerror: Callable[[OSError], object]) -> Iterator[None]:
+        onerror(PermissionError(errno.EACCES, "Permission denied", str(closed)))
+        yield None
+
+    monkeypatch.setattr(disk.os, "walk", walk)
+    monkeypatch.setattr(disk.os, "geteuid", lambda: 54_321)
+    with pytest.raises(
+        LakehouseError, match=rf"^silver.things: {closed} may not be read\. .* run `lakehouse vacuum`, which"
+    ):
+        vacuum(path, 24)
 
 
 def test_other_tables_are_left_alone(path: Path) -> None:
