@@ -7,6 +7,8 @@ import hmac
 import os
 import re
 import secrets
+import stat
+from contextlib import suppress
 from datetime import date
 from functools import lru_cache
 from pathlib import Path
@@ -220,9 +222,11 @@ class Settings(BaseSettings):
         """
         found = {**dotenv_values(self.own_file), **{f"LAKEHOUSE_{n.upper()}": value for n, value in values.items()}}
         self.root.mkdir(parents=True, exist_ok=True)
-        told = [f"{name}={value}" for name, value in found.items() if value is not None]
-        text = "\n".join(["# Settings of this lakehouse; variables and .env win over them.", *told, ""])
-        _draft(self.own_file, text, private_umask(self.root)).replace(self.own_file)  # for whom the root is open to
+        told = [f"{name}={value}\n" for name, value in found.items() if value is not None]
+        text = "".join(["# Settings of this lakehouse; variables and .env win over them.\n", *told])
+        # For whom the root is open to; a file that is there, for whom that one is.
+        mode = self.own_file.stat().st_mode if self.own_file.exists() else 0o666 & ~private_umask(self.root)
+        _draft(self.own_file, text, stat.S_IMODE(mode)).replace(self.own_file)
 
     @property
     def is_local(self) -> bool:
@@ -284,8 +288,7 @@ class Settings(BaseSettings):
         if not aside.exists():  # else a killed rotation came this far
             # A second name before the first goes to another key: at no moment is the old key without one.
             os.link(path, aside)
-        draft = _draft(path, secrets.token_hex(32))
-        draft.replace(path)
+        _draft(path, secrets.token_hex(32)).replace(path)
         store.fsync([path.parent])
         return key_id(self.pii_key_bytes())
 
@@ -298,22 +301,19 @@ class Settings(BaseSettings):
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             draft = _draft(path, secrets.token_hex(32))
-            try:
-                os.link(draft, path)  # the first of two racing processes wins; both then read the same key
-            except FileExistsError:
-                pass
-            finally:
-                draft.unlink()
+            with suppress(FileExistsError):  # the first of two racing processes wins; both then read the same key
+                os.link(draft, path)
+            draft.unlink()
         key = path.read_text().strip().encode()
         if not key:
             raise SettingsError(f"{path} is empty. Put the key back, or remove it: new tokens then differ from old.")
         return key
 
 
-def _draft(path: Path, text: str, umask: int = 0o077) -> Path:
+def _draft(path: Path, text: str, mode: int = 0o600) -> Path:
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}{store.DRAFT}")
-    descriptor = os.open(draft, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o666 & ~umask)
-    with os.fdopen(descriptor, "w") as file:
+    with os.fdopen(os.open(draft, os.O_CREAT | os.O_WRONLY | os.O_EXCL, mode), "w") as file:
+        os.fchmod(file.fileno(), mode)  # whatever the umask
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

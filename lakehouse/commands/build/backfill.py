@@ -70,7 +70,11 @@ Stale = Annotated[
     ),
 ]
 OlderCode = Annotated[
-    bool, typer.Option("--older-code", help="Only days built by code older than today's, and what depends on them.")
+    bool,
+    typer.Option(
+        "--older-code",
+        help="Only days built by older code, what depends on them, and what they read that was never built.",
+    ),
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Only list the partitions to build and those unchanged; write nothing.")
