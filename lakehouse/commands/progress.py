@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TaskID, 
 from lakehouse.commands.console import engine_output_aside, say
 from lakehouse.runs.listener import Listener
 from lakehouse.settings import Settings
+from lakehouse.spark.cluster import who_has_all_cores
 from lakehouse.spark.progress import QUERIES, Progress
 
 _STATES = {"start": "running", "retry": "trying again", "failed": "[red]failed[/red]", "end": "done"}
@@ -124,6 +125,11 @@ class Terminal(Listener):
     @contextmanager
     def here(self, days: Mapping[str, int]) -> Iterator[None]:
         """Bars, while what the engine prints is led aside."""
+        if others := who_has_all_cores(self._settings):
+            self.say(
+                f"This run waits: all cores of the cluster belong to {', '.join(others)}. "
+                "Several runs share them where it is started with --connect (lakehouse engine cluster start)."
+            )
         with (
             engine_output_aside(self._settings, verbose=self.verbose) as terminal,
             self._shown(Bars(terminal.progress, days) if terminal.progress else NoBars()),

@@ -120,6 +120,17 @@ def cluster_of(settings: Settings) -> Cluster | None:
     return None
 
 
+def who_has_all_cores(settings: Settings) -> list[str]:
+    """The applications for whose end one that begins now waits, where the settings name this lakehouse's cluster."""
+    found = cluster_of(settings) if settings.spark_url.startswith("spark://") else None
+    if found is not None and found.url == settings.spark_url:
+        with suppress(OSError, ValueError, LookupError):  # a silent master is told by the engine
+            state = state_of(found.page, seconds=1)
+            if not any(each["cores"] - each["coresused"] for each in state["workers"] if each["state"] == "ALIVE"):
+                return [each["name"] for each in state["activeapps"]]
+    return []
+
+
 def start(settings: Settings, size: Size) -> Cluster:
     """Start a cluster and wait until all of it is there; one that is on is left as it is.
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from lakehouse.commands.operate import cluster as commands
+from lakehouse.commands.progress import Terminal
 from lakehouse.errors import EngineError
 from lakehouse.settings import Settings
 from lakehouse.spark import cluster, session
@@ -41,6 +42,23 @@ def test_status_says_that_the_master_does_not_answer(cli: Cli, silent: Cluster) 
     assert silent.export not in told
     state = cli("engine", "cluster", "status", "--json").json
     assert (state["master_answers"], state["alive_workers"], state["applications"]) == (False, None, None)
+
+
+@pytest.mark.parametrize(("free", "told"), [(0, True), (1, False)])
+def test_a_run_says_for_whom_it_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, free: int, told: bool
+) -> None:
+    """Without it, a second backfill on a cluster stands still for minutes without a word."""
+    found = Cluster(URL, "http://127.0.0.1:1/", Size(), {"master": 4711}, 0, str(tmp_path), "cluster.log")
+    workers = [{"state": "ALIVE", "cores": 1, "coresused": 1 - free}, {"state": "DEAD", "cores": 4, "coresused": 0}]
+    state = {"workers": workers, "activeapps": [{"name": "nightly"}]}
+    monkeypatch.setattr(cluster, "cluster_of", lambda _: found)
+    monkeypatch.setattr(cluster, "state_of", lambda *_, **__: state)
+    for url in (URL, "local[2]"):
+        with Terminal(Settings(root=tmp_path, spark_url=url)).here({}):
+            pass
+        said = capsys.readouterr().err.replace("\n", " ")
+        assert ("This run waits: all cores of the cluster belong to nightly." in said) == (told and url == URL)
 
 
 def test_a_session_says_that_no_master_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
