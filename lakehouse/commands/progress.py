@@ -127,7 +127,7 @@ class Terminal(Listener):
         """Bars, while what the engine prints is led aside."""
         if others := who_has_all_cores(self._settings):
             self.say(
-                f"This run waits: all cores of the cluster belong to {', '.join(others)}. "
+                f"This run waits for the end of another: all cores of the cluster belong to {', '.join(others)}. "
                 "Several runs share them where it is started with --connect (lakehouse engine cluster start)."
             )
         with (

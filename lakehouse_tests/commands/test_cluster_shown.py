@@ -58,7 +58,9 @@ def test_a_run_says_for_whom_it_waits(
         with Terminal(Settings(root=tmp_path, spark_url=url)).here({}):
             pass
         said = capsys.readouterr().err.replace("\n", " ")
-        assert ("This run waits: all cores of the cluster belong to nightly." in said) == (told and url == URL)
+        assert ("This run waits for the end of another: all cores of the cluster belong to nightly." in said) == (
+            told and url == URL
+        )
 
 
 def test_a_session_says_that_no_master_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
