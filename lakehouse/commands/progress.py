@@ -14,7 +14,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TaskID, 
 from lakehouse.commands.console import engine_output_aside, say
 from lakehouse.runs.listener import Listener
 from lakehouse.settings import Settings
-from lakehouse.spark.cluster import who_has_all_cores
 from lakehouse.spark.progress import QUERIES, Progress
 
 _STATES = {"start": "running", "retry": "trying again", "failed": "[red]failed[/red]", "end": "done"}
@@ -125,6 +124,8 @@ class Terminal(Listener):
     @contextmanager
     def here(self, days: Mapping[str, int]) -> Iterator[None]:
         """Bars, while what the engine prints is led aside."""
+        from lakehouse.spark.cluster import who_has_all_cores  # late, as it loads Spark
+
         if others := who_has_all_cores(self._settings):
             self.say(
                 f"This run waits for the end of another: all cores of the cluster belong to {', '.join(others)}. "
