@@ -223,7 +223,8 @@ def all_waiting_days(lake: Lake, all_stale: Mapping[str, Sequence[date]] | None 
     between = _buildable(lake)
     for name, table in lake.tables.items():  # upstream tables come first
         mine = found[name] = {}
-        for each, is_its in _reads(lake, table):
+        # Where nothing is stale nothing waits, whatever a table reads: its history is not looked into for that.
+        for each, is_its in _reads(lake, table) if any(stale.values()) else ():
             for day, why in _readers(each, stale.get(each.table, {}), between):
                 if is_its(day):
                     mine.setdefault(day, why)
