@@ -167,9 +167,14 @@ def end(settings: Settings) -> bool:
         return False
     with place.door():
         if not place.is_alive():  # else there is another one meanwhile
-            for each in SCRATCH:  # rows may be in there, and a keeper that had to be killed has left them
-                shutil.rmtree(place.folder / each, ignore_errors=True)
+            remove_scratch(place.folder)  # a keeper that had to be killed has left it
     return True
+
+
+def remove_scratch(folder: Path) -> None:
+    """Remove what executors have left in the folder of a cluster that has ended: rows may be in there."""
+    for each in SCRATCH:
+        shutil.rmtree(folder / each, ignore_errors=True)
 
 
 @contextmanager
@@ -191,8 +196,8 @@ def introduced(settings: Settings) -> Iterator[None]:
 
 
 def _launch(settings: Settings, size: Size, place: Place) -> None:
+    remove_scratch(place.folder)
     for each in SCRATCH:
-        shutil.rmtree(place.folder / each, ignore_errors=True)
         (place.folder / each).mkdir(mode=0o700)
     place.log.parent.mkdir(parents=True, exist_ok=True)
     (place.folder / RECORD).unlink(missing_ok=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -19,7 +18,7 @@ from typing import Any
 
 from lakehouse.servers.place import Place, read_record, say, write_private
 from lakehouse.servers.ports import HERE, free_port
-from lakehouse.spark.cluster import RECORD, SCRATCH, Cluster, Size, workers_of
+from lakehouse.spark.cluster import RECORD, Cluster, Size, remove_scratch, workers_of
 from lakehouse.spark.keeper import TOKEN
 
 _MASTER, _WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
@@ -58,7 +57,7 @@ class _Supervisor:
             pids = {name: each.pid for name, each in self._running.items()}
             page = f"http://{HERE}:{self._page_port}/"
             found = Cluster(self._url, page, self._size, pids, self._connect_port, str(self._folder), self._log)
-            self._record = json.loads(json.dumps(asdict(found)))
+            self._record = asdict(found)
             write_private(self._folder / RECORD, json.dumps(self._record))
             say("cluster", f"is on: {found.url}, {self._size}")
         self._watch()
@@ -69,8 +68,8 @@ class _Supervisor:
             each.terminate()
         for each in self._running.values():
             each.wait()  # who asked for the end kills the group if this takes too long
-        for name in SCRATCH if self._place.is_kept() else ():  # rows may be in there
-            shutil.rmtree(self._folder / name, ignore_errors=True)
+        if self._place.is_kept():
+            remove_scratch(self._folder)
 
     def _watch(self) -> None:
         while not self._ended.wait(LOOK):
