@@ -215,18 +215,17 @@ class Settings(BaseSettings):
         return self.root / "lake.env"
 
     def keep(self, **values: object) -> None:
-        """Write settings of this lakehouse alone, in one step; those that are there already are replaced.
+        """Write settings of this lakehouse alone, in one step, to a file as open as it is already, or else as the root.
 
         Args:
-            **values: by name of the setting; None takes one away.
+            **values: by name of the setting, in place of what is there; None takes one away.
         """
         found = {**dotenv_values(self.own_file), **{f"LAKEHOUSE_{n.upper()}": value for n, value in values.items()}}
         self.root.mkdir(parents=True, exist_ok=True)
-        told = [f"{name}={value}\n" for name, value in found.items() if value is not None]
-        text = "".join(["# Settings of this lakehouse; variables and .env win over them.\n", *told])
-        # For whom the root is open to; a file that is there, for whom that one is.
+        told = ["# Settings of this lakehouse; variables and .env win over them."]
+        told += [f"{name}={value}" for name, value in found.items() if value is not None]
         mode = self.own_file.stat().st_mode if self.own_file.exists() else 0o666 & ~private_umask(self.root)
-        _draft(self.own_file, text, stat.S_IMODE(mode)).replace(self.own_file)
+        _draft(self.own_file, "\n".join(told) + "\n", stat.S_IMODE(mode)).replace(self.own_file)
 
     @property
     def is_local(self) -> bool:
@@ -286,8 +285,7 @@ class Settings(BaseSettings):
         path = self.pii_key_file
         aside = path.with_name(f"pii-{key_id(self.pii_key_bytes())}.key")
         if not aside.exists():  # else a killed rotation came this far
-            # A second name before the first goes to another key: at no moment is the old key without one.
-            os.link(path, aside)
+            os.link(path, aside)  # before its name goes to another key: at no moment is the old key without one
         _draft(path, secrets.token_hex(32)).replace(path)
         store.fsync([path.parent])
         return key_id(self.pii_key_bytes())
@@ -301,9 +299,11 @@ class Settings(BaseSettings):
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             draft = _draft(path, secrets.token_hex(32))
-            with suppress(FileExistsError):  # the first of two racing processes wins; both then read the same key
-                os.link(draft, path)
-            draft.unlink()
+            try:
+                with suppress(FileExistsError):  # the first of two racing processes wins; both then read the same key
+                    os.link(draft, path)
+            finally:
+                draft.unlink()
         key = path.read_text().strip().encode()
         if not key:
             raise SettingsError(f"{path} is empty. Put the key back, or remove it: new tokens then differ from old.")
