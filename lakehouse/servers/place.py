@@ -137,11 +137,20 @@ class Place:
 
     def tell_pid(self) -> None:
         """As the keeper, who is alive: who that is."""
-        self._alive.write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
+        self._alive.write_text(json.dumps({"pid": os.getpid(), "host": here()}))
 
     def is_here(self) -> bool:
         """Whether the keeper is one of this machine, or container: a folder may be shared, process ids are not."""
-        return (read_record(self._alive) or {}).get("host") == socket.gethostname()
+        return (read_record(self._alive) or {}).get("host") == here()
+
+
+def here() -> str:
+    """Where a process id means this process: on Linux the kernel's start and the container, which keep no host name."""
+    try:
+        started = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{started} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return socket.gethostname()
 
 
 def make_private(folder: Path) -> None:

@@ -20,7 +20,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -104,6 +104,29 @@ class Cluster:
         return f'export LAKEHOUSE_SPARK_URL="sc://localhost:{self.connect_port}/;token={token}"'
 
 
+@dataclass(frozen=True)
+class MasterState:
+    """What a master says of what it has.
+
+    Attributes:
+        workers: that are alive, as it tells of each.
+        applications: names of those that are on, also of those that wait for cores.
+    """
+
+    workers: Sequence[Mapping[str, Any]]
+    applications: Sequence[str]
+
+    @property
+    def cores(self) -> int:
+        """Of all workers."""
+        return sum(each["cores"] for each in self.workers)
+
+    @property
+    def free_cores(self) -> int:
+        """Those that no application has."""
+        return sum(each["cores"] - each["coresused"] for each in self.workers)
+
+
 def place_of(settings: Settings) -> Place:
     """Where the cluster of this lakehouse is, or would be."""
     return Place(engines(settings) / "cluster" / "standalone", engine_logs(settings) / "cluster.log")
@@ -124,10 +147,9 @@ def who_has_all_cores(settings: Settings) -> list[str]:
     """The applications for whose end one that begins now waits, where the settings name this lakehouse's cluster."""
     found = cluster_of(settings) if settings.spark_url.startswith("spark://") else None
     if found is not None and found.url == settings.spark_url:
-        with suppress(OSError, ValueError, LookupError):  # a silent master is told by the engine
+        with suppress(OSError, ValueError):  # a silent master is told by the engine
             state = state_of(found.page, seconds=1)
-            if not any(each["cores"] - each["coresused"] for each in state["workers"] if each["state"] == "ALIVE"):
-                return [each["name"] for each in state["activeapps"]]
+            return [] if state.free_cores else list(state.applications)
     return []
 
 
@@ -247,7 +269,7 @@ def _properties(path: Path, config: Mapping[str, str]) -> None:
     write_private(path, "\n".join([*lines, ""]))
 
 
-def state_of(page: str, seconds: float = 5.0) -> dict[str, Any]:
+def state_of(page: str, seconds: float = 5.0) -> MasterState:
     """What a master says of itself.
 
     Args:
@@ -262,11 +284,7 @@ def state_of(page: str, seconds: float = 5.0) -> dict[str, Any]:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy is not for this machine
     with opener.open(f"{page.rstrip('/')}/json/", timeout=seconds) as answer:
         found = json.load(answer)
-    if not isinstance(found, dict) or "workers" not in found:
+    if not isinstance(found, dict) or not {"workers", "activeapps"} <= found.keys():
         raise ValueError("it is no page of a Spark master")
-    return found
-
-
-def workers_of(page: str) -> list[dict[str, Any]]:
-    """The workers that a master takes for alive. Raises as `state_of`."""
-    return [each for each in state_of(page)["workers"] if each.get("state") == "ALIVE"]
+    alive = [each for each in found["workers"] if each["state"] == "ALIVE"]
+    return MasterState(alive, [each["name"] for each in found["activeapps"]])

@@ -18,7 +18,7 @@ from typing import Any
 
 from lakehouse.servers.place import Place, read_record, say, write_private
 from lakehouse.servers.ports import HERE, free_port
-from lakehouse.spark.cluster import RECORD, Cluster, Size, remove_scratch, workers_of
+from lakehouse.spark.cluster import RECORD, Cluster, Size, remove_scratch, state_of
 from lakehouse.spark.keeper import TOKEN
 
 _MASTER, _WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
@@ -133,7 +133,7 @@ class _Supervisor:
     def _until_workers_are_there(self) -> None:
         while not self._ended.wait(0.1) and not self._lost():
             with suppress(OSError, ValueError):
-                if len(workers_of(f"http://{HERE}:{self._page_port}/")) >= self._size.workers:
+                if len(state_of(f"http://{HERE}:{self._page_port}/").workers) >= self._size.workers:
                     return
 
     def _lost(self) -> bool:

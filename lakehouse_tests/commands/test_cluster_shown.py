@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import socket
+import threading
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -49,18 +52,36 @@ def test_a_run_says_for_whom_it_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, free: int, told: bool
 ) -> None:
     """Without it, a second backfill on a cluster stands still for minutes without a word."""
-    found = Cluster(URL, "http://127.0.0.1:1/", Size(), {"master": 4711}, 0, str(tmp_path), "cluster.log")
     workers = [{"state": "ALIVE", "cores": 1, "coresused": 1 - free}, {"state": "DEAD", "cores": 4, "coresused": 0}]
-    state = {"workers": workers, "activeapps": [{"name": "nightly"}]}
-    monkeypatch.setattr(cluster, "cluster_of", lambda _: found)
-    monkeypatch.setattr(cluster, "state_of", lambda *_, **__: state)
-    for url in (URL, "local[2]"):
-        with Terminal(Settings(root=tmp_path, spark_url=url)).here({}):
+    with _page({"workers": workers, "activeapps": [{"name": "nightly"}]}) as page:
+        found = Cluster(URL, page, Size(), {"master": 4711}, 0, str(tmp_path), "cluster.log")
+        monkeypatch.setattr(cluster, "cluster_of", lambda _: found)
+        for url in (URL, "local[2]"):
+            with Terminal(Settings(root=tmp_path, spark_url=url)).here({}):
+                pass
+            said = capsys.readouterr().err.replace("\n", " ")
+            assert ("This run waits for the end of another: all cores of the cluster belong to nightly." in said) == (
+                told and url == URL
+            )
+
+
+@contextmanager
+def _page(state: dict[str, Any]) -> Iterator[str]:
+    """The address of a master's page that tells this."""
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(state).encode())
+
+        def log_message(self, *_: object) -> None:
             pass
-        said = capsys.readouterr().err.replace("\n", " ")
-        assert ("This run waits for the end of another: all cores of the cluster belong to nightly." in said) == (
-            told and url == URL
-        )
+
+    with HTTPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
 
 
 def test_a_session_says_that_no_master_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from lakehouse.servers.place import here
 from lakehouse.settings import Settings
 from lakehouse.spark import options, warm
 from lakehouse.spark.config import spark_config
@@ -258,7 +258,7 @@ def test_a_file_that_was_left_behind_is_nobodys(tmp_path: Path) -> None:
     """Without it, the process that has a dead keeper's id today would be taken for it, and killed."""
     place = EnginePlace(tmp_path / "engine", tmp_path / "log")
     place.prepare()
-    (place.folder / "alive").write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
+    (place.folder / "alive").write_text(json.dumps({"pid": os.getpid(), "host": here()}))
     (place.folder / "engine.json").write_text(json.dumps({"port": 1, "token": "x", "pid": os.getpid()}))
     assert place.address() is None
     assert not place.end()

@@ -66,11 +66,11 @@ def status(*, as_json: AsJson = False) -> None:
 
 def _now(cluster: Cluster) -> dict[str, Any]:
     """What its master says; where it does not answer, nobody knows of workers and applications."""
-    with suppress(OSError, ValueError, LookupError):
+    with suppress(OSError, ValueError):
         state = state_of(cluster.page)
-        alive = sum(each.get("state") == "ALIVE" for each in state["workers"])
-        running = [each["name"] for each in state["activeapps"]]
-        return {"master_answers": True, "alive_workers": alive, "applications": running}
+        return {
+            "master_answers": True, "alive_workers": len(state.workers), "applications": list(state.applications),
+        }  # fmt: skip
     return {"master_answers": False, "alive_workers": None, "applications": None}
 
 

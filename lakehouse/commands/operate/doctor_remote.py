@@ -90,24 +90,22 @@ def workers(settings: Settings) -> str:
         state = state_of(page, SECONDS)
     except (OSError, ValueError) as error:
         return f"not known: {page} does not tell ({error})"
-    alive = [each for each in state["workers"] if each.get("state") == "ALIVE"]
-    free = sum(each["cores"] - each["coresused"] for each in alive)
-    said = f"{counted(len(alive), 'worker')} alive, {free} of {counted(sum(e['cores'] for e in alive), 'core')} free"
-    if not alive:
+    free = state.free_cores
+    said = f"{counted(len(state.workers), 'worker')} alive, {free} of {counted(state.cores, 'core')} free"
+    if not state.workers:
         raise ProblemError(
             said,
             f"Start workers (spark-class org.apache.spark.deploy.worker.Worker {settings.engine_name}): see {page}",
         )
-    asked, most = _megabytes(settings.spark_memory), max(each["memory"] for each in alive)
+    asked, most = _megabytes(settings.spark_memory), max(each["memory"] for each in state.workers)
     if asked > most:
         raise ProblemError(
             f"LAKEHOUSE_SPARK_MEMORY asks for {asked} MB for each executor, but no worker has more than {most} MB",
             "Lower LAKEHOUSE_SPARK_MEMORY, or start workers with more memory.",
         )
     if not free:
-        users = ", ".join(each["name"] for each in state["activeapps"])
         raise ProblemError(
-            f"{said}: {users} has them",
+            f"{said}: {', '.join(state.applications)} has them",
             "Wait for its end, or let runs share one application: a Spark Connect server (lakehouse engine cluster "
             "start --connect), and LAKEHOUSE_SPARK_URL=sc://…",
         )
