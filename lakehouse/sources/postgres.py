@@ -33,6 +33,7 @@ from lakehouse.transforms.columns import token_key, without_address
 
 FETCHED = 10_000  # rows at a time, so that a first batch of any size streams through
 PATIENCE = 20  # seconds until a connection is made: the driver itself would wait for ever for what answers nothing
+SILENCE = 3600  # seconds until an answer begins or goes on: where a network has lost the connection, none ever does
 LOCK_PATIENCE = 60  # seconds until whoever has locked the table lets it go: a session left open would keep it for ever
 # Of the transaction that reads: it can change nothing, and the server's time zone decides nothing.
 _SESSION = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY; SET TIME ZONE 'UTC'"
@@ -112,9 +113,11 @@ class Database:
         self._extract = extract
         self._password = unquote(parts.password or "")
         # In the URL: of an option of the reader, Spark Connect makes a name of small letters, which the driver ignores.
-        query = parts.query if "loginTimeout=" in parts.query else f"{parts.query}&loginTimeout={PATIENCE}".lstrip("&")
+        usual = {"loginTimeout": PATIENCE, "socketTimeout": SILENCE}
+        query = [f"{name}={value}" for name, value in usual.items() if f"{name}=" not in parts.query]
         self._options = {
-            "url": f"jdbc:postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}?{query}",
+            "url": f"jdbc:postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}"
+            f"?{'&'.join(filter(None, (parts.query, *query)))}",
             "user": unquote(parts.username or ""),
             "password": self._password,
             "driver": "org.postgresql.Driver",

@@ -260,6 +260,19 @@ def test_a_table_that_somebody_has_locked_is_not_waited_for_for_ever(
     assert Database(spark, SecretStr(shop.url), EXTRACT).moment().low > 0
 
 
+@pytest.mark.spark
+def test_a_server_that_falls_silent_is_not_waited_for_for_ever(
+    spark: SparkSession, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, an intake hangs without a word where the network has lost its connection in the middle."""
+    with shop.session() as other:
+        other("BEGIN; LOCK TABLE orders_deleted IN ACCESS EXCLUSIVE MODE")  # it has let us in, and says nothing
+        for patience, query in ((1, ""), (3600, "?socketTimeout=1")):
+            monkeypatch.setattr(postgres, "SILENCE", patience)
+            with pytest.raises(SourceDownError, match="I/O error"):
+                Database(spark, SecretStr(shop.url + query), EXTRACT).moment()
+
+
 @pytest.mark.parametrize(
     ("said", "kind"),
     [
