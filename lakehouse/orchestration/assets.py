@@ -271,8 +271,8 @@ def _retried(context: AssetExecutionContext) -> Iterator[None]:
 
 
 def without_values(error: PySparkException) -> str:
-    """What Spark says went wrong, without the values of rows, which it puts between quotes, and without its plan."""
-    text = re.split(r"\n\s*\n|\nJVM stacktrace|\n== |(?<=SQLSTATE: .{5});\n", str(error))[0].strip()
+    """What Spark says went wrong, without the values of rows, which it puts between quotes, its plan and its stack."""
+    text = re.split(r"\n\s*\n|\n\tat |\nJVM stacktrace|\n== |(?<=SQLSTATE: .{5});\n", str(error))[0].strip()
     shown = re.sub(r"'[^']*'", "'…'", without_addresses(text))
     return f"{type(error).__name__}: {shown}"
 

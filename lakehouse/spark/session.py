@@ -21,6 +21,7 @@ from lakehouse.spark.cluster import introduced
 from lakehouse.spark.cluster_end import is_on, stop_with_cluster
 from lakehouse.spark.config import is_here, spark_config
 from lakehouse.spark.fixed_settings import check_session
+from lakehouse.spark.java_errors import name_all
 from lakehouse.spark.options import REMOTE
 from lakehouse.spark.progress import QUERIES
 from lakehouse.spark.ui import shown
@@ -56,6 +57,8 @@ def start(settings: Settings) -> SparkSession:
     own = begins and is_on(settings)  # before it begins: a cluster that ends meanwhile would be taken for no own one
     session = _opened(settings, config, begins=begins)
     check_session(session, settings.engine_name)
+    if not settings.uses_connect:
+        name_all()
     if begins:
         stop_with_cluster(settings, session.stop, own=own)
     return _heard(session)
