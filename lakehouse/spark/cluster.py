@@ -153,6 +153,32 @@ def who_has_all_cores(settings: Settings) -> list[str]:
     return []
 
 
+def check_memory(settings: Settings) -> None:
+    """Refuse executors that no worker of this lakehouse's own cluster has room for: Spark waits for one for ever.
+
+    Args:
+        settings: of who is to compute, on whatever engine.
+
+    Raises:
+        EngineError: they ask for more than a worker has.
+    """
+    found = cluster_of(settings)
+    if found is None or found.url != settings.spark_url or "spark.executor.memory" in settings.spark_config:
+        return
+    if megabytes(settings.spark_memory) > megabytes(found.size.memory):
+        raise EngineError(
+            f"LAKEHOUSE_SPARK_MEMORY (or LAKEHOUSE_BACKFILL_SPARK_MEMORY) asks for {settings.spark_memory} for each "
+            f"executor, but each worker of {found.url} has {found.size.memory}: nothing would ever run. Set no more, "
+            "or end the cluster and start one with more (lakehouse engine cluster start --memory "
+            f"{settings.spark_memory})."
+        )
+
+
+def megabytes(size: str) -> int:
+    """Of a size such as 1500m or 2g; 0 where none is set."""
+    return int(size[:-1]) * {"m": 1, "g": 1024}[size[-1]] if size else 0
+
+
 def start(settings: Settings, size: Size) -> Cluster:
     """Start a cluster and wait until all of it is there; one that is on is left as it is.
 

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from lakehouse.errors import EngineError
 from lakehouse.settings import Settings
 from lakehouse.spark.answering import answering
-from lakehouse.spark.cluster import introduced
+from lakehouse.spark.cluster import check_memory, introduced
 from lakehouse.spark.cluster_end import is_on, stop_with_cluster
 from lakehouse.spark.config import is_here, spark_config
 from lakehouse.spark.fixed_settings import check_session
@@ -55,6 +55,8 @@ def start(settings: Settings) -> SparkSession:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Python functions of a query find this one's packages
     begins = not _has_own()
     own = begins and is_on(settings)  # before it begins: a cluster that ends meanwhile would be taken for no own one
+    if own:
+        check_memory(settings)
     session = _opened(settings, config, begins=begins)
     check_session(session, settings.engine_name)
     if not settings.uses_connect:

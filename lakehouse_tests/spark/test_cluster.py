@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +21,7 @@ import pytest
 
 from lakehouse.commands.operate.doctor_engine import ended_in_time
 from lakehouse.commands.operate.doctor_remote import ProblemError, answers, fix_of, workers
+from lakehouse.errors import EngineError
 from lakehouse.settings import Settings
 from lakehouse.spark import cluster
 from lakehouse.spark.cluster import Cluster, Size, cluster_of, introduced, place_of
@@ -366,3 +367,19 @@ def test_executors_write_as_the_driver_does_and_reach_it(tmp_path: Path, monkeyp
     assert files == ["NakedLocalFileSystem"] + ["RawLocalFileSystem"] * 3, "executors elsewhere have Hadoop's own"
     assert len({each["spark.driver.extraClassPath"] for each in found}) == 1, "the archive of classes fits no other"
     assert [each.get("spark.driver.host") for each in found] == ["127.0.0.1"] * 3 + [None]
+
+
+@pytest.mark.parametrize(
+    ("asked", "config", "refused"),
+    [("1g", {}, True), ("700m", {}, False), ("", {}, False), ("1g", {"spark.executor.memory": "500m"}, False)],
+)
+def test_executors_that_no_worker_has_room_for_are_refused(
+    asked: str, config: dict[str, str], refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, who had set a memory for the warm engine waited for ever, without a word, on a cluster of less."""
+    found = Cluster("spark://127.0.0.1:24772", "", Size(memory="700m"), {}, 0, str(tmp_path), "")
+    monkeypatch.setattr(cluster, "cluster_of", lambda _: found)
+    settings = Settings(root=tmp_path, spark_url=found.url, spark_memory=asked, spark_config=config)
+    with pytest.raises(EngineError, match="asks for 1g .* has 700m") if refused else nullcontext():
+        cluster.check_memory(settings)
+    cluster.check_memory(settings.model_copy(update={"spark_url": "spark://10.0.0.1:7077"}))  # not known here

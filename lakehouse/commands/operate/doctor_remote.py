@@ -15,7 +15,7 @@ from lakehouse.commands.command import silent_database
 from lakehouse.errors import LakehouseError, OnlineDownError, SourceDownError
 from lakehouse.settings import Settings
 from lakehouse.spark.answering import SECONDS, SilentEngineError, addresses, answering
-from lakehouse.spark.cluster import cluster_of, state_of
+from lakehouse.spark.cluster import cluster_of, megabytes, state_of
 from lakehouse.texts import counted
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def workers(settings: Settings) -> str:
             said,
             f"Start workers (spark-class org.apache.spark.deploy.worker.Worker {settings.engine_name}): see {page}",
         )
-    asked, most = _megabytes(settings.spark_memory), max(each["memory"] for each in state.workers)
+    asked, most = megabytes(settings.spark_memory), max(each["memory"] for each in state.workers)
     if asked > most:
         raise ProblemError(
             f"LAKEHOUSE_SPARK_MEMORY asks for {asked} MB for each executor, but no worker has more than {most} MB",
@@ -144,11 +144,6 @@ def fix_of(said: str, settings: Settings) -> str:
         if re.search(pattern, said):
             return advice.format(root=settings.root, spark=pyspark.__version__)
     return ""
-
-
-def _megabytes(size: str) -> int:
-    """Of a size such as 1500m or 2g; 0 where none is set."""
-    return int(size[:-1]) * {"m": 1, "g": 1024}[size[-1]] if size else 0
 
 
 def databases(settings: Settings) -> str:
