@@ -334,6 +334,16 @@ def test_a_backfill_that_no_daemon_looks_after_is_said_to_wait(
         assert (backfill in listed.out, off in listed.err) == (True, silent)
 
 
+def test_what_a_broken_backfill_has_not_built_is_listed(
+    instance: DagsterInstance, settings: Settings, backfill: str
+) -> None:
+    """Without it, a backfill that Dagster gave up over a table that was renamed was listed with nothing left to build."""
+    for status, left in ((BulkActionStatus.REQUESTED, 0), (BulkActionStatus.FAILED, len(DAYS) * len(TABLES))):
+        instance.update_backfill(_kept(instance, backfill)._replace(status=status))
+        (listed,) = run(settings.root, "backfills", "list", "--json").json
+        assert (listed["done"], listed["not_built"]) == (0, left)
+
+
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, Any]]:
     """What Dagster is asked to start; it says that it has."""

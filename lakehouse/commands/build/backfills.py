@@ -232,10 +232,12 @@ def _unfinished(instance: DagsterInstance, backfill_id: str) -> PartitionBackfil
 def _brief(backfill: PartitionBackfill) -> dict[str, Any]:
     """What the list says of a backfill; `done` and `not_built` as of the daemon's last look, None of a job's.
 
-    Not built is what failed, what waited for it, and what was cancelled: Dagster counts them together.
+    Not built is what failed, what waited for it, and what was cancelled: Dagster counts them together. Of a backfill
+    that broke it counts nothing, and nothing of it is built any more.
     """
     graph = asset_graph()
     target, data = target_of(backfill, graph), data_of(backfill, graph)
+    left = data and (data.target_subset if state_of(backfill) == "broken" else data.failed_and_downstream_subset)
     return {
         "backfill_id": backfill.backfill_id,
         "state": state_of(backfill),
@@ -245,8 +247,7 @@ def _brief(backfill: PartitionBackfill) -> dict[str, Any]:
         "days": sorted(set().union(*target.values())),
         "partitions": sum(len(days) for days in target.values()),
         "done": data and data.materialized_subset.num_partitions_and_non_partitioned_assets,
-        "not_built": data
-        and (data.failed_and_downstream_subset - data.materialized_subset).num_partitions_and_non_partitioned_assets,
+        "not_built": data and left and (left - data.materialized_subset).num_partitions_and_non_partitioned_assets,
     }
 
 
