@@ -49,6 +49,10 @@ _DAEMON = {
     "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
+# What a master and workers are told beside the secret. The gateway of a master for jobs (REST) asks for none. On
+# another port than that which was chosen, a master is found by nobody: it ends instead, and with it the start.
+_CLOSED = {"spark.ui.killEnabled": "false", "spark.master.rest.enabled": "false", "spark.port.maxRetries": "0"}
+
 
 @dataclass(frozen=True)
 class Size:
@@ -262,7 +266,7 @@ def _launch(settings: Settings, size: Size, place: Place) -> None:
         # As drivers have it, so that the archive of classes fits.
         "spark.executor.extraClassPath": class_path(settings),
     }
-    _properties(place.folder / "daemon.conf", {**secret, "spark.ui.killEnabled": "false"})
+    _properties(place.folder / "daemon.conf", {**secret, **_CLOSED})
     _properties(place.folder / "driver.conf", driver)
     if size.connect:
         token = secrets.token_urlsafe(32)

@@ -383,3 +383,14 @@ def test_executors_that_no_worker_has_room_for_are_refused(
     with pytest.raises(EngineError, match="asks for 1g .* has 700m") if refused else nullcontext():
         cluster.check_memory(settings)
     cluster.check_memory(settings.model_copy(update={"spark_url": "spark://10.0.0.1:7077"}))  # not known here
+
+
+def test_nobody_hands_a_master_a_job_without_the_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, every user of the machine could run a program as the cluster's owner, by its gateway on port 6066."""
+    monkeypatch.setattr(cluster.subprocess, "run", lambda *_, **__: None)
+    settings = Settings(root=tmp_path)
+    place = place_of(settings)
+    place.prepare()
+    cluster._launch(settings, Size(), place)
+    told = (place.folder / "daemon.conf").read_text().splitlines()
+    assert {"spark.master.rest.enabled=false", "spark.port.maxRetries=0"} <= set(told)
