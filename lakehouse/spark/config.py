@@ -88,6 +88,9 @@ def spark_config(settings: Settings) -> dict[str, str]:
         **RUNTIME_CONFIG,
     }
     if settings.is_local:
+        # A driver listens for executors, also where it has none. Without a secret, which Spark then makes, it takes
+        # objects of Java from everybody on this machine.
+        config["spark.authenticate"] = "true"
         config["spark.driver.memory"] = settings.spark_memory or _memory()
         config[SHUFFLES] = str(shuffle_partitions(settings))
     elif settings.spark_memory:
