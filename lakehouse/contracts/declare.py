@@ -14,7 +14,14 @@ from lakehouse.contracts.clock import Clock
 from lakehouse.contracts.extract import Extract
 from lakehouse.contracts.features import Features
 from lakehouse.contracts.figures import Count, Figure, Sum
-from lakehouse.contracts.fitting import batch_mistakes, column_mistakes, cut_mistakes, feature_mistakes, figure_mistakes
+from lakehouse.contracts.fitting import (
+    arrival_mistakes,
+    batch_mistakes,
+    column_mistakes,
+    cut_mistakes,
+    feature_mistakes,
+    figure_mistakes,
+)
 from lakehouse.contracts.keys import key_mistakes
 from lakehouse.contracts.landing import Landing
 from lakehouse.contracts.mistakes import Mistake, are_known, are_names, check, is_at_least, is_days, unless
@@ -240,6 +247,7 @@ def _wrong(made: Table) -> Iterator[Mistake]:
     yield from _unfit_inputs(made)
     yield from key_mistakes(made)
     yield from figure_mistakes(made)
+    yield from arrival_mistakes(made)
     yield from batch_mistakes(made)
     yield from cut_mistakes(made)
     yield from feature_mistakes(made)

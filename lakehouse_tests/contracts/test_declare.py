@@ -8,9 +8,10 @@ import pandera.pyspark as pa
 import pytest
 from pyspark.sql import types as T
 
-from lakehouse.contracts import Privacy, Quality
+from lakehouse.contracts import BronzeModel, Landing, Privacy, Quality
 from lakehouse.errors import ContractError
 from lakehouse_tests.contracts.test_table import SALES, declared
+from lakehouse_tests.fixtures.making import table
 
 
 @pytest.mark.parametrize(
@@ -69,3 +70,19 @@ def test_people_are_known_by_what_an_erasure_finds(kind: T.DataType) -> None:
         declared(columns=columns, privacy=Privacy(person=("card",)))
     with pytest.raises(ContractError, match=r"privacy.tokens: expected texts, which .* got card \("):
         declared(columns=columns, privacy=Privacy(tokens=("card",)))
+
+
+def test_a_bronze_table_is_first_by_the_day_of_arrival() -> None:
+    """Without it, a row of another day than its file's fails both days for ever, or is lost where two days swap rows."""
+
+    class Raw(BronzeModel):
+        """Lines."""
+
+        a: T.StringType = pa.Field(nullable=True)
+
+    landed = {"rows": Landing("sales", "csv", ("a",))}
+    with pytest.raises(ContractError) as caught:
+        table("bronze.sales", Raw, lambda rows: rows, landed, partition_by=("_event_date", "_arrival_date"))
+    assert "partition_by: expected _arrival_date as the first column of a bronze table" in str(caught.value)
+    for by in ("_arrival_date", ("_arrival_date", "_event_date")):
+        assert table("bronze.sales", Raw, lambda rows: rows, landed, partition_by=by).day_column == "_arrival_date"
