@@ -23,8 +23,9 @@ from lakehouse.lazy import T
 
 _ANEW = (
     "Only new columns that may be null are added to a table that has data. Undo the change of the contract (or run the "
-    "newer code, if this one is older than the table), or build the table anew: move its {folders} away, or "
-    "give the changed table a new name, and backfill it."
+    "newer code, if this one is older than the table), or build the table anew: by a candidate, which keeps its "
+    "history, where docs/how-to/change-columns.md says so; else move its {folders} away, or give the changed table a "
+    "new name, and backfill it."
 )
 
 

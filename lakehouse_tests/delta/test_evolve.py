@@ -105,6 +105,7 @@ def test_any_other_change_is_refused_by_name_and_changes_nothing(target: Target,
         ensure_table(changed(target))
     assert message in str(caught.value)
     assert "silver.sales does not have the columns of its contract" in str(caught.value)
+    assert "by a candidate, which keeps its history" in str(caught.value)
     assert "backfill it" in str(caught.value)
     assert open_snapshot(target.path).version == 2
     assert columns(target.path) == SCHEMA.names
