@@ -226,6 +226,7 @@ def swap(lake: Lake, table: Table, *, by: str, reason: str = "", force: bool = F
     # Days that only the live table has stay: then the swap is of days, and the columns must suit both.
     kept = days_alone(live, candidate)
     _refuse(table, live, candidate, kept, force=force)
+    _refuse_old_columns(CandidateLake(lake, table), table)
     days = candidate.days if kept else None
     if kept:
         live = ensure_table(target)  # columns that the candidate adds are nulls in the days that stay

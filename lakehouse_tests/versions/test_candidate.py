@@ -278,6 +278,19 @@ def test_a_candidate_of_a_contract_before_is_dropped_and_built_again(tmp_path: P
     assert ids(other) == "A"
 
 
+def test_a_candidate_of_a_contract_before_is_not_swapped_in(tmp_path: Path) -> None:
+    """Without it, the live table would get columns that today's code refuses, and no day of it could be built."""
+    old = lake_at(tmp_path, tables(more=T.StringType()))
+    publish(old, {MON: "ab"})
+    beside(old, {MON: "A"})
+    other = lake_at(tmp_path, tables(more=T.LongType()))
+    with pytest.raises(UndoRefusedError, match="was built before its contract changed"):
+        put_in_place(other)
+    assert ids(old) == "ab"
+    put_in_place(old)
+    assert ids(old) == "A"
+
+
 def test_other_partition_columns_are_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, the commit would name partition values that the table does not have."""
     made = lake.snapshot(TABLE)
