@@ -9,6 +9,7 @@ from itertools import count
 
 from lakehouse.contracts.lineage import Source
 from lakehouse.errors import LakehouseError
+from lakehouse.texts import near
 
 Sources = frozenset[Source]
 NOTHING: Sources = frozenset()
@@ -146,7 +147,9 @@ def found_in(columns: Sequence[Column], text: str) -> Column:
     found = found or [(c, rest) for c in columns if c.name and c.name.lower() == name]
     if not found:
         of = ", ".join(sorted({table for column in columns for table, _ in column.value.whole}))
-        where = f" (of {of})" if of else ""
+        meant = near(text, sorted({column.name for column in columns if column.name}), most=1, alike=0.6)
+        hints = [f"of {of}"] * bool(of) + [meant.strip().replace("Did", "did")] * bool(meant)
+        where = f" ({'; '.join(hints)})" if hints else ""
         raise NoColumnError(f"the column {text}, which is in none of the columns before it{where}")
     # The same column passed on twice is one; two columns of one name are not, and Spark refuses them as well.
     if len({column.id for column, _ in found}) > 1:

@@ -145,6 +145,7 @@ def test_fields_of_structs_are_told_apart() -> None:
         (lambda a: a.select(F.call_function("mine", "id").alias("x")), "an expression of the kind call_function"),
         (lambda a: a.where(F.col("id").cast(dict(a.dtypes)["id"]) == 1), "the type of a column"),
         (lambda a: a.select("nothing"), "the column nothing, which is in none of the columns before it (of silver.a)"),
+        (lambda a: a.select("prise"), "in none of the columns before it (of silver.a; did you mean price?)"),
         (lambda a: a.join(a, "id").select("price"), "the column price, which may be one of several"),
         (lambda a: a.select(F.upper("kind")).select("upper(kind)"), "the column upper(kind)"),
         (lambda a: a.where("kind = 'x'"), 'SQL in a text (write it with columns: F.col("a") == "b")'),
@@ -284,7 +285,9 @@ def test_a_rule_over_a_column_that_is_not_there_is_named(monkeypatch: pytest.Mon
     made.__dict__["rules"] = (*table.rules, right, wrong)
     inputs = inputs_of(table, known)
     (said,) = broken_rules(made, inputs)
-    assert said.startswith("The rule sound reads the column amuont, which is in none of the columns before it")
+    assert said.startswith(
+        "The rule sound reads the column amuont, which is in none of the columns before it (did you mean amount?)"
+    )
     sound = [each for each in known.values() if each.taken is None]
     assert [said for each in sound for said in broken_rules(each, inputs_of(each, known))] == []
 
