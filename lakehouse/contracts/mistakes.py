@@ -183,7 +183,9 @@ def _in_words(error: Exception, words: Vocabulary) -> str:
         of = "@table" if found[1] == "table" else found[1]
         names = ", ".join(re.findall(r"'(\w+)'", text))
         return f"{of}: expected {names}, got none. Add {names}=…"
-    return f"{type(error).__name__}: {text}"
+    # Of a misspelt type or function: Python finds the name that was meant, and tells it only below a traceback.
+    meant = nearest(error.name, dir(error.obj)) if isinstance(error, AttributeError) and error.name else ""
+    return f"{type(error).__name__}: {text}{meant and f'. {meant}'}"
 
 
 def _last_line(error: BaseException, path: Path) -> int:

@@ -233,6 +233,10 @@ MISTAKES: dict[str, tuple[str, str, str, str]] = {
         "inputs={", "inputs=INPUTS or {", "INPUTS",
         "NameError: name 'INPUTS' is not defined",
     ),
+    "a misspelt type": (
+        "total: T.DecimalType(", "total: T.DecimlType(", "class Sums",  # its annotations are read at its end
+        "AttributeError: module 'pyspark.sql.types' has no attribute 'DecimlType'. Did you mean 'DecimalType'?",
+    ),
     "a rule that is none": (
         "total: T.DecimalType(18, 2) = pa.Field(nullable=True)",
         "total: T.DecimalType(18, 2) = pa.Field(unique_values_eq=[1])", "@table(",
