@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 # In a process of its own: the tests' session is on the warm engine.
 FAILS = """
 import sys
@@ -23,6 +25,7 @@ except PySparkException as error:
 """
 
 
+@pytest.mark.spark
 def test_a_job_that_failed_is_told_as_a_server_tells_it(tmp_path: Path) -> None:
     """Without it, no attempt followed a lost executor on a cluster, and the error was that something was called."""
     (tmp_path / "file").touch()  # no folder can be made below it
