@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from lakehouse.query.kinds import DATE, DOUBLE, INTEGER, LONG, MOST_DIGITS, TIMESTAMP, Kind, decimal, wider
 from lakehouse.query.sql_text import NotTranslatedError
-from lakehouse.query.values import ASK, Value, as_exact, brought, cast, named, quotient, written
+from lakehouse.query.values import ASK, Value, as_exact, brought, cast, named, quotient, turned, written
 
 _LEAST_SCALE = 6  # digits after the point that Spark keeps of a quotient
 
@@ -20,7 +20,7 @@ def negated(node: exp.Expr, inner: Value) -> Value:
         raise NotTranslatedError(written(node))
     if inner.kind == DOUBLE:
         return Value(f"(-{inner.sql})", DOUBLE, named("(- {})", inner))
-    return Value(cast(f"-{inner.sql}", inner.kind), inner.kind, named("(- {})", inner))
+    return Value(turned(inner, f"-{inner.sql}"), inner.kind, named("(- {})", inner))
 
 
 _OPERATORS: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}

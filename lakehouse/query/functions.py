@@ -24,7 +24,7 @@ from lakehouse.query.kinds import (
     wider,
 )
 from lakehouse.query.sql_text import NotTranslatedError
-from lakehouse.query.values import ASK, Make, Value, alike, brought, cast, of_kind, places_of
+from lakehouse.query.values import ASK, Make, Value, alike, brought, cast, of_kind, places_of, turned
 
 
 def over(value: Value, ending: str) -> Value:
@@ -170,7 +170,7 @@ def _to_whole(name: str) -> Make:
 def _abs(value: Value) -> Value:
     if not value.kind.is_number:
         raise NotTranslatedError(f"abs of {value.kind}")
-    return Value(cast(f"abs({value.sql})", value.kind), value.kind)
+    return Value(turned(value, f"abs({value.sql})"), value.kind)
 
 
 # Choices

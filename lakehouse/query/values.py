@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from decimal import Decimal
 
 from sqlglot import exp
 
@@ -28,6 +29,7 @@ from lakehouse.query.sql_text import NotTranslatedError
 ASK = "error('Spark decides')"
 _COMPARED = {"boolean", "string", "date", "timestamp", "timestamp_ntz", "void"}
 _EXACT = 15  # digits that a double holds
+_KEPT_DIGITS = 34  # of a decimal of Scala by default
 _DAY = re.compile(r"\d{4}-\d\d-\d\d\Z")
 _HOUR = "([01][0-9]|2[0-3])"  # to DuckDB 24:00 is the next day's begin, to Spark no time
 _TIME = re.compile(rf"\d{{4}}-\d\d-\d\d([ T]{_HOUR}:\d\d(:\d\d(\.\d{{1,6}})?)?)?\Z")
@@ -117,6 +119,20 @@ def as_exact(value: Value) -> Value:
     """A whole number or decimal as the decimal that Spark computes with beside a decimal."""
     kind = decimal(value.digits, 0) if value.digits is not None else as_decimal(value.kind)
     return brought(value, kind)
+
+
+def turned(value: Value, made: str) -> str:
+    """A number with its sign turned or taken off; of a decimal Spark then keeps 34 digits, so of more it has to say.
+
+    Args:
+        value: the number.
+        made: it with the other sign, in DuckDB's SQL.
+    """
+    made, kind = cast(made, value.kind), value.kind
+    if kind.precision <= _KEPT_DIGITS:
+        return made
+    bound = cast(text(f"{Decimal(1).scaleb(_KEPT_DIGITS - kind.scale):f}"), kind)
+    return f"(CASE WHEN abs({value.sql}) < {bound} THEN {made} WHEN {value.sql} IS NULL THEN NULL ELSE {ASK} END)"
 
 
 def unscaled(value: Value) -> str:
