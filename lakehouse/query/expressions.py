@@ -257,10 +257,7 @@ def _chosen(whens: list[str], values: list[Value], default: exp.Expr | None, sco
 def _cast(node: exp.Expr, scope: Scope) -> Value:
     inner, kind = translated(node.this, scope), of_sql(node.args["to"])
     trying = bool(node.args.get("safe"))
-    # Spark calls a column as before, whatever it is cast to.
-    form = "{}" if isinstance(node.this, exp.Column) else f"CAST({{}} AS {str(kind).upper()})"
-    known = not trying and not (isinstance(node.this, exp.Column) and node.this.table)
-    name = named(form, inner) if known else None
+    name = None if trying else named(f"CAST({{}} AS {str(kind).upper()})", inner)
     return Value(converted(inner, kind, trying=trying), kind, name)
 
 

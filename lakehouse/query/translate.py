@@ -271,10 +271,19 @@ def _chosen(node: exp.Select, scope: Scope) -> list[Named]:
             continue
         inner = each.this if isinstance(each, exp.Alias) else each
         made = translated(inner, replace(scope, outer=scope.outer | {n.name.lower() for n in found if n.name}))
-        plain = inner.unnest()  # a field alone is called by its last name, and by all of them within an expression
-        name = plain.name if isinstance(plain, exp.Column | exp.Dot) else made.name
-        found.append(Named("", each.alias if isinstance(each, exp.Alias) else name, made))
+        found.append(Named("", each.alias if isinstance(each, exp.Alias) else _name_alone(inner, made), made))
     return found
+
+
+def _name_alone(node: exp.Expr, made: Value) -> str | None:
+    """What Spark calls an expression that is a column by itself; within another, its parts are called otherwise."""
+    plain = node.unnest()
+    if isinstance(plain, exp.Column | exp.Dot):
+        return plain.name  # by its last name, and by all of them within an expression
+    held = plain.this.unnest() if isinstance(plain, exp.Cast) and not plain.args.get("safe") else None
+    if isinstance(held, exp.Column):  # as before, whatever it is cast to; of a field, that is not known
+        return None if held.table else held.name
+    return made.name
 
 
 def _starred(each: exp.Expr, star: exp.Star, scope: Scope) -> list[Named]:
