@@ -149,6 +149,7 @@ HONEST = [
     "select transform(tags, x -> upper(x)), filter(tags, (x, i) -> i > 0), aggregate(array(1, 2), 0, (a, x) -> a + x), get(tags, 0), array(1, 2)[1], element_at(map('a', 1), 'a'), named_struct('a', 1).a from o",
     "with a as (select user, n from o), b as (select * from a where n > 1) select * from b union all select * from a except select 'x', 1",
     "select * from (select user, amount from o) pivot (sum(amount) as s, count(*) as c for user in ('a' as a, 'b'))",
+    "select * from (select n > 1 as many, amount from o) pivot (sum(amount) for many in (true, false))",
     "select * from (select n, n * 2 m from o) unpivot (v for k in (n, m))",
     "select user, grouping(user), sum(n) from o group by rollup(user)",
     "select day, user, sum(n) from o group by grouping sets ((day), (user), ())",
