@@ -56,6 +56,8 @@ class LakeSql(Spark):
         """Spark's words where the base class has others."""
 
         TABLESAMPLE_SEED_KEYWORD = "REPEATABLE"
+        # The base class takes a time of day for a moment, which is one of today.
+        TYPE_MAPPING = {**SparkGenerator.TYPE_MAPPING, exp.DataType.Type.TIME: "TIME"}  # noqa: RUF012
         EXPRESSIONS_WITHOUT_NESTED_CTES = set()  # noqa: RUF012  # at the top, an inner WITH would hide an outer's name
 
 

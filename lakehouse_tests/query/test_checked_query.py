@@ -51,6 +51,7 @@ def made(text: str) -> str:
         ("from silver.orders select count(*)", f"SELECT count(*) FROM {R}"),
         ("select `delete`, update from silver.orders", f"SELECT `delete`, `update` FROM {R}"),
         ("values (1), (2)", "SELECT * FROM VALUES (1), (2)"),
+        ("select time'10:00:00', cast('10:00' as time)", "SELECT CAST('10:00:00' AS TIME), CAST('10:00' AS TIME)"),
         ("select current_date - interval 1 day 2 hours", "SELECT CURRENT_DATE - (INTERVAL '1' DAY + INTERVAL '2' HOURS)"),
         ("with a as (select 1 x), b as (with a as (select 2 x) select x from a) select a.x, b.x from a, b",
          "WITH `a` AS (SELECT 1 AS `x`), `b` AS (WITH `a` AS (SELECT 2 AS `x`) SELECT `x` FROM `a`) SELECT `a`.`x`, `b`.`x` FROM `a`, `b`"),
