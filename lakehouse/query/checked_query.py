@@ -14,11 +14,9 @@ from dataclasses import dataclass
 
 import sqlglot
 from sqlglot import exp
-from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
-from sqlglot.generators.spark import SparkGenerator
-from sqlglot.parsers.spark import SparkParser
 
+from lakehouse.query.lake_sql import LakeSql
 from lakehouse.query.sql_allowed import FUNCTIONS, NODES, TABLE_FUNCTIONS
 from lakehouse.query.sql_text import CALLS, QueryError, plain_parts
 from lakehouse.texts import near
@@ -28,37 +26,6 @@ READS_ONLY = (
     "their transforms and a backfill alone, so that every row has passed its audit. `lakehouse describe` tells columns."
 )
 _LONGEST = 100_000  # characters; no query of a person is longer, and the parser is recursive
-
-
-class LakeSql(Spark):
-    """Spark's SQL, read and written without changing it: functions stay what they are called."""
-
-    class Parser(SparkParser):
-        """Functions are plain calls, except where their arguments have a grammar of their own."""
-
-        FUNCTIONS = {}  # noqa: RUF012  # as the base class has it
-        FUNCTION_PARSERS = {  # noqa: RUF012
-            name: parse
-            for name, parse in SparkParser.FUNCTION_PARSERS.items()
-            if name in ("CAST", "TRY_CAST", "EXTRACT", "TRIM", "POSITION", "SUBSTRING", "SUBSTR", "OVERLAY")
-        }
-        ARRAY_CONSTRUCTORS = {}  # noqa: RUF012  # `array(1, 2)[1]` is a call and an index
-        JOINS_HAVE_EQUAL_PRECEDENCE = False  # `a, b RIGHT JOIN c` joins b with c first
-
-        def _parse_interval(  # type: ignore[override]  # what it makes is taken as any term
-            self, require_interval: bool = True, parse_function_unit: bool = True
-        ) -> exp.Expr | None:
-            """`- INTERVAL 1 DAY 2 HOURS` takes both away: the base class reads a bare sum, and takes the day alone."""
-            found = super()._parse_interval(require_interval, parse_function_unit)
-            return exp.Paren(this=found) if require_interval and isinstance(found, exp.Add) else found
-
-    class Generator(SparkGenerator):
-        """Spark's words where the base class has others."""
-
-        TABLESAMPLE_SEED_KEYWORD = "REPEATABLE"
-        # The base class takes a time of day for a moment, which is one of today.
-        TYPE_MAPPING = {**SparkGenerator.TYPE_MAPPING, exp.DataType.Type.TIME: "TIME"}  # noqa: RUF012
-        EXPRESSIONS_WITHOUT_NESTED_CTES = set()  # noqa: RUF012  # at the top, an inner WITH would hide an outer's name
 
 
 _UNITS = {

@@ -100,6 +100,7 @@ ANSWERED = [
     "select flag = (small between 1 and 2) a, (flag = flag) in (true) b, small + 1 = n b2, flag = flag is null c, (name is null) is true d, not small in (1) e, small < 3 = flag f from o where small < 1000",
     "select -cast(amount as decimal(38,4)) a, abs(cast(amount as decimal(38,4))) b, -(1234567890123456789012345678901234) c from o",
     "select sum(cast(small as bigint)), count(cast(name as string)), -sum(cast(amount as decimal(25,2))) from o where small < 1000",
+    "select -2::string a, 1 - -2::int b, 3 -2::int c, -2.5::int d, - 7 :: bigint e, -2L f, -2::string || 'x' from o",
     "select cast(small as string) || 'x', cast(nested.a as string) || 'x', length(cast(day as string)), cast(cast(amount as double) as decimal(20,3)), cast((small) as string), (cast(small as string)), -cast(small as bigint), cast(small as int) + 1 from o where small < 1000 and amount < 1000",
     "select cast(amount as double), cast(price as double), cast(small as decimal(12,1)), cast(x as decimal(20,3)) a, cast(x as bigint) b, cast(price as decimal(10,1)) c from o where abs(x) < 1000",
     "select cast('12' as int), cast('-7' as bigint), cast('1.5' as double), cast('2.505' as decimal(5,2)), cast('2011-01-01' as date), date'2011-01-01' d, timestamp'2011-01-01 10:00:00' t, try_cast('12' as int) y",
