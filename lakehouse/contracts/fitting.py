@@ -18,7 +18,7 @@ from lakehouse.contracts.table import Table
 from lakehouse.contracts.topic import MESSAGE
 from lakehouse.lazy import T
 
-ARRIVAL = "_arrival_date"
+_ARRIVAL = "_arrival_date"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 # What Spark takes in a name for a part of a nested column, or for the end of the name, and what tears a line apart.
 _NO_NAME = r"[.`\x00-\x1f]"
@@ -88,12 +88,12 @@ def batch_mistakes(made: Table) -> list[Mistake]:
 
 def arrival_mistakes(made: Table) -> list[Mistake]:
     """A bronze table that is not first by the day of arrival: its builds are of arrival days, and replace those."""
-    if (made.landing is None and made.taken is None) or ARRIVAL not in made.columns:
+    if (made.landing is None and made.taken is None) or _ARRIVAL not in made.columns:
         return []
     return unless(
-        made.day_column == ARRIVAL, "partition_by",
-        f"{ARRIVAL} as the first column of a bronze table, which is built by the day of arrival",
-        ", ".join(made.partition_by), f'Write partition_by=("{ARRIVAL}", "_event_date").', made.day_column,
+        made.day_column == _ARRIVAL, "partition_by",
+        f"{_ARRIVAL} as the first column of a bronze table, which is built by the day of arrival",
+        ", ".join(made.partition_by), f'Write partition_by=("{_ARRIVAL}", "_event_date").', made.day_column,
     )  # fmt: skip
 
 

@@ -148,8 +148,8 @@ def found_in(columns: Sequence[Column], text: str) -> Column:
     if not found:
         of = ", ".join(sorted({table for column in columns for table, _ in column.value.whole}))
         meant = near(text, sorted({column.name for column in columns if column.name}), most=1, alike=0.6)
-        hints = [f"of {of}"] * bool(of) + [meant.strip().replace("Did", "did")] * bool(meant)
-        where = f" ({'; '.join(hints)})" if hints else ""
+        hints = "; ".join(filter(None, (of and f"of {of}", meant.replace(" Did", "did"))))
+        where = f" ({hints})" if hints else ""
         raise NoColumnError(f"the column {text}, which is in none of the columns before it{where}")
     # The same column passed on twice is one; two columns of one name are not, and Spark refuses them as well.
     if len({column.id for column, _ in found}) > 1:

@@ -147,10 +147,15 @@ def cluster_of(settings: Settings) -> Cluster | None:
     return None
 
 
+def own_cluster(settings: Settings) -> Cluster | None:
+    """This lakehouse's cluster, where the settings name it as their engine; None where it is another, or none is on."""
+    found = cluster_of(settings) if settings.spark_url.startswith("spark://") else None
+    return found if found is not None and found.url == settings.spark_url else None
+
+
 def who_has_all_cores(settings: Settings) -> list[str]:
     """The applications for whose end one that begins now waits, where the settings name this lakehouse's cluster."""
-    found = cluster_of(settings) if settings.spark_url.startswith("spark://") else None
-    if found is not None and found.url == settings.spark_url:
+    if (found := own_cluster(settings)) is not None:
         with suppress(OSError, ValueError):  # a silent master is told by the engine
             state = state_of(found.page, seconds=1)
             return [] if state.free_cores else list(state.applications)
@@ -166,8 +171,8 @@ def check_memory(settings: Settings) -> None:
     Raises:
         EngineError: they ask for more than a worker has.
     """
-    found = cluster_of(settings)
-    if found is None or found.url != settings.spark_url or "spark.executor.memory" in settings.spark_config:
+    found = own_cluster(settings)
+    if found is None or "spark.executor.memory" in settings.spark_config:
         return
     if megabytes(settings.spark_memory) > megabytes(found.size.memory):
         raise EngineError(
@@ -232,8 +237,8 @@ def remove_scratch(folder: Path) -> None:
 @contextmanager
 def introduced(settings: Settings) -> Iterator[None]:
     """While a driver starts on this lakehouse's cluster, it is told the secret: by a file, not by its command line."""
-    found, name = cluster_of(settings), "PYSPARK_SUBMIT_ARGS"
-    if found is None or found.url != settings.spark_url:
+    found, name = own_cluster(settings), "PYSPARK_SUBMIT_ARGS"
+    if found is None:
         yield
         return
     before = os.environ.get(name)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from lakehouse.errors import EngineError
 from lakehouse.settings import Settings
-from lakehouse.spark.cluster import cluster_of
+from lakehouse.spark.cluster import own_cluster
 
 LOOK = 1.0  # seconds between two looks
 _ended: list[str] = []  # the address of the cluster
@@ -47,8 +47,7 @@ def ended() -> EngineError | None:
 
 def is_on(settings: Settings) -> bool:
     """Whether the engine of these settings is this lakehouse's own cluster, and that is on."""
-    found = cluster_of(settings)
-    return found is not None and found.url == settings.spark_url
+    return own_cluster(settings) is not None
 
 
 def _watch(settings: Settings, stop: Callable[[], object]) -> None:

@@ -8,12 +8,12 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from lakehouse.servers.place import Place, say
+from lakehouse_tests.commands.killing import until
 
 
 class _Full(io.StringIO):
@@ -38,9 +38,7 @@ def test_a_new_host_name_hides_no_server(tmp_path: Path, monkeypatch: pytest.Mon
     code += f"Place(Path({str(place.folder)!r}), Path('log')).keep('server', lambda: time.sleep(60), 0o077)"
     with place.log.open("ab") as output:
         subprocess.run([sys.executable, "-c", code], stdout=output, stderr=output, check=True)
-    deadline = time.monotonic() + 30
-    while place.pid() is None and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(place.pid, "the process id of the keeper")
     monkeypatch.setattr(socket, "gethostname", lambda: "another")
     assert place.end()
     assert not place.is_alive()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lakehouse.settings import Settings
-from lakehouse.spark import cluster_end, session
+from lakehouse.spark import cluster, cluster_end, session
 from lakehouse.spark.cluster import Cluster, Size
 from lakehouse.spark.cluster_end import ended, is_on, stop_with_cluster
 from lakehouse.spark.options import REMOTE
@@ -21,7 +21,7 @@ URL = "spark://127.0.0.1:24772"
 def test_a_session_ends_with_the_cluster_that_it_computes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, a run waits for ever: Spark waits for a master that never comes again."""
     on: list[Cluster | None] = [Cluster(URL, "", Size(), {}, 0, str(tmp_path), "")]
-    monkeypatch.setattr(cluster_end, "cluster_of", lambda _: on[-1])
+    monkeypatch.setattr(cluster, "cluster_of", lambda _: on[-1])
     monkeypatch.setattr(cluster_end, "LOOK", 0.01)
     stopped = threading.Event()
     settings = Settings(root=tmp_path, spark_url=URL)
@@ -66,7 +66,7 @@ def test_a_cluster_that_ends_while_a_session_begins_is_told(tmp_path: Path, monk
     """Nobody watched such a session: its first query waited for ever."""
     on: list[Cluster | None] = [Cluster(URL, "", Size(), {}, 0, str(tmp_path), "")]
     begun: Any = _Beginning(on)
-    monkeypatch.setattr(cluster_end, "cluster_of", lambda _: on[-1])
+    monkeypatch.setattr(cluster, "cluster_of", lambda _: on[-1])
     monkeypatch.setattr(cluster_end, "_ended", [])
     monkeypatch.setattr(session, "SparkSession", begun)
     monkeypatch.setattr(session, "shown", lambda _: nullcontext(({}, "")))
@@ -74,6 +74,6 @@ def test_a_cluster_that_ends_while_a_session_begins_is_told(tmp_path: Path, monk
         monkeypatch.setattr(session, name, lambda *_: {})
     monkeypatch.delenv(REMOTE, raising=False)
     monkeypatch.setenv("PYSPARK_PYTHON", "python")  # else set for all that follows
-    session.start(Settings(root=tmp_path, spark_url=URL))
+    session.start(Settings(root=tmp_path, spark_url=URL, spark_memory=""))
     assert begun.stopped.wait(10)
     assert f"The cluster at {URL} has ended" in str(ended())

@@ -237,17 +237,23 @@ def _brief(backfill: PartitionBackfill) -> dict[str, Any]:
     """
     graph = asset_graph()
     target, data = target_of(backfill, graph), data_of(backfill, graph)
-    left = data and (data.target_subset if state_of(backfill) == "broken" else data.failed_and_downstream_subset)
+    state = state_of(backfill)
+    done = not_built = None
+    if data is not None:
+        built = data.materialized_subset
+        left = data.target_subset if state == "broken" else data.failed_and_downstream_subset
+        done = built.num_partitions_and_non_partitioned_assets
+        not_built = (left - built).num_partitions_and_non_partitioned_assets
     return {
         "backfill_id": backfill.backfill_id,
-        "state": state_of(backfill),
+        "state": state,
         "started": datetime.fromtimestamp(int(backfill.backfill_timestamp), UTC),
         "title": backfill.title,
         "tables": list(target),
         "days": sorted(set().union(*target.values())),
         "partitions": sum(len(days) for days in target.values()),
-        "done": data and data.materialized_subset.num_partitions_and_non_partitioned_assets,
-        "not_built": data and left and (left - data.materialized_subset).num_partitions_and_non_partitioned_assets,
+        "done": done,
+        "not_built": not_built,
     }
 
 

@@ -15,7 +15,7 @@ from lakehouse.commands.command import silent_database
 from lakehouse.errors import LakehouseError, OnlineDownError, SourceDownError
 from lakehouse.settings import Settings
 from lakehouse.spark.answering import SECONDS, SilentEngineError, addresses, answering
-from lakehouse.spark.cluster import cluster_of, megabytes, state_of
+from lakehouse.spark.cluster import megabytes, own_cluster, state_of
 from lakehouse.texts import counted
 
 if TYPE_CHECKING:
@@ -83,9 +83,8 @@ def workers(settings: Settings) -> str:
     Raises:
         ProblemError: it has none.
     """
-    own = cluster_of(settings)
-    host, _ = addresses(settings)[0]
-    page = own.page if own is not None and own.url == settings.spark_url else f"http://{host}:{PAGE_PORT}/"
+    own = own_cluster(settings)
+    page = own.page if own else f"http://{addresses(settings)[0][0]}:{PAGE_PORT}/"
     try:
         state = state_of(page, SECONDS)
     except (OSError, ValueError) as error:
